@@ -1,0 +1,1 @@
+"""The ``flintmq`` command: arguments, logging, progress, exit codes."""

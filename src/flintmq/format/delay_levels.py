@@ -1,0 +1,58 @@
+"""Delay levels: the durations that delayed messages can wait, numbered from one.
+
+The text is one list of durations, split at single spaces: ``1s 5s 10s 30s 1m … 2h``.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final, Self
+
+from flintmq.format.errors import DelayLevelsError
+
+DEFAULT_DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+UNKNOWN_LEVEL_DELAY_MS: Final = 1000
+LEVEL_COUNT_MAX: Final = 1024
+_UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_ITEM: Final = re.compile(r"([0-9]{1,9})([smhd])")
+
+
+@dataclass(frozen=True, slots=True)
+class DelayLevels:
+    """The delays of a store, level one first, in milliseconds."""
+
+    delays_ms: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the levels that ``text`` lists."""
+        items = text.split(" ") if text else []
+        if len(items) > LEVEL_COUNT_MAX:
+            raise DelayLevelsError(f"{len(items)} delay levels, the limit is {LEVEL_COUNT_MAX}")
+        delays = []
+        for number, item in enumerate(items, start=1):
+            match = _ITEM.fullmatch(item)
+            if match is None:
+                raise DelayLevelsError(f"delay level {number} is no duration: {item!r}")
+            delays.append(int(match[1]) * _UNIT_MS[match[2]])
+        return cls(tuple(delays))
+
+    @property
+    def max_level(self) -> int:
+        """The highest level there is."""
+        return len(self.delays_ms)
+
+    def delay_ms(self, level: int) -> int:
+        """Return how long ``level`` waits; past the highest level, as long as that one.
+
+        Without such a level (none is configured, or it is below one) it is one second.
+        """
+        if level < 1 or not self.delays_ms:
+            return UNKNOWN_LEVEL_DELAY_MS
+        return self.delays_ms[min(level, self.max_level) - 1]
+
+    __call__ = delay_ms
+    """The levels themselves serve where a function from level to delay is asked for."""
+
+    def due_time(self, level: int, store_timestamp: int) -> int:
+        """Return when a message of ``level`` stored at ``store_timestamp`` is to be delivered."""
+        return store_timestamp + self.delay_ms(level)

@@ -1,0 +1,66 @@
+"""Java string hashes of many keys at once, by arithmetic on one long integer.
+
+Each key stands right-aligned in a lane of LANE_SIZE bytes of one big integer (zero bytes in
+front of a text do not change its hash).  Inside every lane neighbouring 8-bit digits are folded
+into 16-bit ones holding ``31 * left + right``, those into 32-bit ones, and so on until the lane
+holds the hash of its key.  A lane has always twice the bits its parts need, so nothing spills
+into the next.  The interpreter runs ten operations for a whole batch instead of one for each
+character.
+"""
+
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+from flintmq.format.java import extend_hash
+
+LANE_SIZE: Final = 32
+"""A unique id made by a client with an IPv4 address has just this length."""
+
+BATCH_COUNT_MAX: Final = 256
+
+_MASK: Final = 0xFFFFFFFF
+_POWERS: Final = tuple(pow(31, exponent, 1 << 32) for exponent in range(LANE_SIZE + 1))
+_FOLDS: Final = tuple((bits, _POWERS[bits // 8]) for bits in (8, 16, 32, 64, 128))
+_LANE: Final = struct.Struct(f">{LANE_SIZE - 4}xI")
+
+
+@lru_cache(maxsize=BATCH_COUNT_MAX)
+def _masks(count: int) -> tuple[int, ...]:
+    """Return for each fold the mask of the lower half of every digit pair, for ``count`` lanes."""
+    total = count * LANE_SIZE * 8
+    masks = []
+    for bits, _ in _FOLDS:
+        repeats = total // (2 * bits)
+        ones = ((1 << 2 * bits * repeats) - 1) // ((1 << 2 * bits) - 1)
+        masks.append(ones * ((1 << bits) - 1))
+    return tuple(masks)
+
+
+def _lane_hashes(keys: Sequence[bytes]) -> list[int]:
+    """Return the unsigned hashes of ASCII keys of at most LANE_SIZE bytes each."""
+    folded = int.from_bytes(b"".join([key.rjust(LANE_SIZE, b"\0") for key in keys]), "big")
+    for (bits, power), mask in zip(_FOLDS, _masks(len(keys)), strict=True):
+        folded = (folded & mask) + (folded >> bits & mask) * power
+    return [low for (low,) in _LANE.iter_unpack(folded.to_bytes(len(keys) * LANE_SIZE, "big"))]
+
+
+def hash_keys(prefixes: Sequence[int], keys: Sequence[bytes]) -> list[int]:
+    """Return the unsigned hash of each key, continued from the hash of its prefix.
+
+    The same as ``extend_hash(prefix, key)`` for every pair, at a fraction of the time.
+    """
+    hashes: list[int] = []
+    for at in range(0, len(keys), BATCH_COUNT_MAX):
+        some = keys[at : at + BATCH_COUNT_MAX]
+        before = prefixes[at : at + BATCH_COUNT_MAX]
+        if b"".join(some).isascii() and max(map(len, some)) <= LANE_SIZE:
+            powers = _POWERS
+            hashes += [
+                prefix * powers[len(key)] + low & _MASK
+                for prefix, key, low in zip(before, some, _lane_hashes(some), strict=True)
+            ]
+        else:
+            hashes += map(extend_hash, before, some)
+    return hashes

@@ -1,0 +1,5 @@
+"""Plain values everyone shares."""
+
+from flintmq.model.message import Message, MessageBatch
+
+__all__ = ["Message", "MessageBatch"]

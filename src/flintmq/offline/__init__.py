@@ -1,0 +1,1 @@
+"""Store directories without a broker: stat, dump, verify, rebuild."""

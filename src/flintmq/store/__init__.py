@@ -1,0 +1,1 @@
+"""The files of one broker: map, append, index, flush, recover, expire."""

@@ -1,0 +1,270 @@
+"""Consume queues: for each (topic, queue id) the units that lead from a queue offset to the log.
+
+Logical offset n lives at byte 20·n of the queue's address space, which is cut into files named
+by their first byte.  Queues are derived from the commit log: a file of one that is damaged is
+thrown away and dispatched again, never repaired.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from flintmq.format.consume_queue import PRE_BLANK, PRE_BLANK_SIZE, UNIT, UNIT_SIZE
+from flintmq.store.errors import CorruptStoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from flintmq.store.clock import Clock
+    from flintmq.store.files import Files
+    from flintmq.store.mapped_file import MappedFile
+
+from flintmq.store.mapped_file_queue import MappedFileQueue
+
+RESERVE_STEP: Final = 64 * 1024
+"""Disk space is reserved in steps: a queue of a few units must not take six megabytes."""
+
+
+class ConsumeQueue:
+    """The units of one queue.  The store's owner appends and cuts; any thread may read."""
+
+    def __init__(
+        self,
+        topic: str,
+        queue_id: int,
+        directory: Path,
+        *,
+        file_size: int,
+        files: Files,
+        clock: Clock,
+    ) -> None:
+        assert file_size % UNIT_SIZE == 0
+        self.topic = topic
+        self.queue_id = queue_id
+        self.files = MappedFileQueue(directory, file_size, files=files, clock=clock, reserve=False)
+        self.max_physical_offset = -1
+        self.min_logic_offset = 0
+        self._tail: MappedFile | None = None
+        self._reserved = 0
+
+    # -- appending ---------------------------------------------------------------------------
+
+    def append(
+        self, physical_offset: int, record_size: int, tags_code: int, queue_offset: int
+    ) -> None:
+        """Write unit ``queue_offset``; one that is already there is left alone.
+
+        Raises:
+            CorruptStoreError: units before this one are missing.
+            DiskFullError: no space could be reserved; nothing was written.
+        """
+        tail = self._tail
+        if tail is None or tail.wrote == tail.size:
+            if queue_offset < self.max_offset:
+                return
+            tail = self._open_tail(queue_offset)
+        position = queue_offset * UNIT_SIZE - tail.first_offset
+        if position != tail.wrote:
+            if position < tail.wrote:
+                return
+            raise CorruptStoreError(
+                tail.path,
+                tail.first_offset + tail.wrote,
+                f"queue {self.topic}/{self.queue_id} ends at {self.max_offset}, "
+                f"unit {queue_offset} does not follow",
+            )
+        if position + UNIT_SIZE > self._reserved:
+            self._reserve(tail, position)
+        UNIT.pack_into(tail.view, position, physical_offset, record_size, tags_code)
+        tail.wrote = position + UNIT_SIZE
+        self.max_physical_offset = physical_offset + record_size
+
+    def _open_tail(self, queue_offset: int) -> MappedFile:
+        """Make the next file; a queue that begins in mid-file gets pre-blank units before it."""
+        start = queue_offset * UNIT_SIZE
+        was_empty = self.files.last is None
+        tail = self.files.last_for_append(start)
+        if was_empty and start > tail.first_offset:
+            blank_count = (start - tail.first_offset) // UNIT_SIZE
+            tail.region.reserve(0, start - tail.first_offset)
+            tail.view[: blank_count * UNIT_SIZE] = PRE_BLANK * blank_count
+            tail.wrote = start - tail.first_offset
+        if was_empty:
+            self.min_logic_offset = start
+        self._tail = tail
+        self._reserved = tail.wrote
+        return tail
+
+    def fill_blank(self, queue_offset: int) -> None:
+        """Write pre-blank units up to ``queue_offset``, for records that are lost."""
+        for offset in range(self.max_offset, queue_offset):
+            self.append(0, PRE_BLANK_SIZE, 0, offset)
+
+    def _reserve(self, tail: MappedFile, position: int) -> None:
+        end = min(tail.size, position + RESERVE_STEP)
+        tail.region.reserve(position, end)
+        self._reserved = end
+
+    # -- bounds ------------------------------------------------------------------------------
+
+    @property
+    def max_offset(self) -> int:
+        """The queue offset after the last unit."""
+        return self.files.max_offset // UNIT_SIZE
+
+    @property
+    def min_offset(self) -> int:
+        """The queue offset of the oldest unit whose record is kept."""
+        return self.min_logic_offset // UNIT_SIZE
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the queue has no file at all."""
+        return self.files.last is None
+
+    def roll_next_file(self, queue_offset: int) -> int:
+        """Return the first queue offset of the file after the one that holds ``queue_offset``."""
+        units = self.files.file_size // UNIT_SIZE
+        return queue_offset + units - queue_offset % units
+
+    def correct_min_offset(self, log_min_offset: int) -> None:
+        """Move the min offset to the first unit of the first file whose record is still kept.
+
+        Units ascend by physical offset, so a binary search finds it; pre-blank units lead
+        nowhere and never count.
+        """
+        first = self.files.first
+        if first is None:
+            return
+        low, high = 0, first.wrote // UNIT_SIZE
+        while low < high:
+            middle = (low + high) // 2
+            offset, size, _ = UNIT.unpack_from(first.view, middle * UNIT_SIZE)
+            if offset < log_min_offset or size == PRE_BLANK_SIZE:
+                low = middle + 1
+            else:
+                high = middle
+        if low * UNIT_SIZE < first.wrote:
+            self.min_logic_offset = first.first_offset + low * UNIT_SIZE
+        elif self.min_logic_offset < first.first_offset:
+            self.min_logic_offset = first.first_offset
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def unit_at(self, queue_offset: int) -> tuple[int, int, int] | None:
+        """Return (physical offset, record size, tags code) of a unit, None where there is none."""
+        start = queue_offset * UNIT_SIZE
+        file = self.files.find(start)
+        if file is None:
+            return None
+        position = start - file.first_offset
+        if position + UNIT_SIZE > file.readable or not file.hold():
+            return None
+        try:
+            unit: tuple[int, int, int] = UNIT.unpack_from(file.view, position)
+        finally:
+            file.release()
+        return unit
+
+    def units_from(self, queue_offset: int) -> tuple[MappedFile, int, int] | None:
+        """Return (file, position, end) of the units from an offset to the end of its file.
+
+        None when the offset is below the minimum or has no file.  The file is held for the
+        caller, who releases it.
+        """
+        start = queue_offset * UNIT_SIZE
+        if start < self.min_logic_offset:
+            return None
+        file = self._tail
+        if file is None or start < file.first_offset:
+            file = self.files.find(start)
+            if file is None:
+                return None
+        position = start - file.first_offset
+        end = file.readable
+        if position >= end or not file.hold():
+            return None
+        return file, position, end
+
+    def units(self) -> Iterator[tuple[int, int, int, int]]:
+        """Yield (queue offset, physical offset, size, tags code) of every unit on disk."""
+        for file in self.files.snapshot():
+            base = file.first_offset // UNIT_SIZE
+            for number in range(file.readable // UNIT_SIZE):
+                yield (base + number, *UNIT.unpack_from(file.view, number * UNIT_SIZE))
+
+    # -- cutting -----------------------------------------------------------------------------
+
+    def find_end(self, physical_offset: int, is_true: Callable[[int, int, int], bool]) -> int:
+        """Return how many units (as a queue offset) are proven to lie below ``physical_offset``.
+
+        A crash may leave anything in pages that were not synced: zeros, torn units, units of
+        records that were cut off.  So the end is found by search and then *proven*: the unit
+        before it must lead to a record that names this queue and this offset
+        (``is_true(queue offset, physical offset, size)``).
+        """
+        for file in reversed(self.files.snapshot()):
+            base = file.first_offset // UNIT_SIZE
+            low, high = 0, file.size // UNIT_SIZE
+            while low < high:
+                middle = (low + high) // 2
+                offset, size, _ = UNIT.unpack_from(file.view, middle * UNIT_SIZE)
+                if 0 <= offset < physical_offset and size > 0:
+                    low = middle + 1
+                else:
+                    high = middle
+            while low > 0:
+                offset, size, _ = UNIT.unpack_from(file.view, (low - 1) * UNIT_SIZE)
+                if size == PRE_BLANK_SIZE and offset == 0:
+                    break
+                if 0 <= offset < physical_offset and is_true(base + low - 1, offset, size):
+                    return base + low
+                low -= 1
+        return 0
+
+    def cut(self, queue_offset: int) -> int:
+        """Drop every unit from ``queue_offset`` on, and zero them; return how many were there.
+
+        What is cut off is zeroed and synced: stale units would look valid to the next recovery.
+        """
+        end = queue_offset * UNIT_SIZE
+        first = self.files.first
+        before = self.files.max_wrote
+        if first is None:
+            return 0
+        if end <= first.first_offset:
+            self.destroy()
+            return max(before // UNIT_SIZE - queue_offset, 0)
+        self.files.truncate(end, zero=True)
+        self.refresh()
+        return max(before - end, 0) // UNIT_SIZE
+
+    def refresh(self) -> None:
+        """Derive the cached state from the files, after they were loaded or cut."""
+        self._tail = tail = self.files.last
+        # Whatever was reserved before is not known after a load: reserve again from here.
+        self._reserved = tail.wrote if tail is not None else 0
+        self.max_physical_offset = -1
+        if tail is None:
+            self.min_logic_offset = 0
+            return
+        last = self.unit_at(self.max_offset - 1)
+        if last is not None and last[1] != PRE_BLANK_SIZE:
+            self.max_physical_offset = last[0] + last[1]
+
+    def delete_expired(self, log_min_offset: int) -> int:
+        """Delete files whose every record is gone, and move the min offset; count the files."""
+        deleted = self.files.delete_expired_by_offset(log_min_offset, unit_size=UNIT_SIZE)
+        self.correct_min_offset(log_min_offset)
+        return deleted
+
+    def destroy(self) -> None:
+        """Delete every file of this queue."""
+        self.files.destroy()
+        self.refresh()
+
+    def close(self) -> None:
+        """Unmap the files; units stay on disk."""
+        self.files.close()
+        self._tail = None

@@ -1,0 +1,486 @@
+"""The one layer through which every file call of the store goes.
+
+``Files`` is what the store asks of a file system, ``MappedRegion`` one mapped file.  Writes into
+``MappedRegion.view`` pass through no layer at all; everything else is a method here, so that
+``flintmq.testing.SimulatedFiles`` can lose what was not synced.  ``LocalFiles`` is the real one.
+"""
+
+import builtins
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from flintmq.store.errors import StoreError, StoreIOError, StoreLoadError
+from flintmq.store.local_region import LocalRegion, typed_errors, write_all
+from flintmq.store.record_lock import RecordLock
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+"""Anything whose bytes can be copied; a memoryview has the format ``B``."""
+
+NAME_SIZE_MAX: Final = 255
+"""The most bytes Linux allows for the name of a directory entry."""
+
+STAGING_SUFFIX: Final = ".new"
+"""Appended to a directory's name: the sibling in which its durable files are prepared."""
+
+
+class FileEntry(NamedTuple):
+    """One entry of a directory."""
+
+    name: str
+    size: int
+    modified_ms: int
+    is_directory: bool
+
+
+class DiskUsage(NamedTuple):
+    """The bytes of the file system that holds a path."""
+
+    total: int
+    free: int
+    available: int
+    """What an unprivileged process may still take: ``free`` without the reserve of root."""
+
+    @property
+    def used_ratio(self) -> float:
+        """How full it is, from 0 to 1 in steps of a hundredth, rounded up; -1 when it has no size.
+
+        Retention compares this value with its thresholds, so it is computed as RocketMQ does.
+        """
+        used = self.total - self.free
+        if self.total <= 0 or used + self.available <= 0:
+            return -1.0
+        return -(-100 * used // (used + self.available)) / 100
+
+
+class MappedRegion(Protocol):
+    """One file, mapped whole.
+
+    ``view`` is written by one owner.  ``sync`` may run in another thread at the same time, and
+    makes durable what was in the view when it was called.  Nothing here protects a call that
+    overlaps ``close``: callers on other threads hold the ``MappedFile`` around each call.
+    """
+
+    path: Path
+    """Where the file is; it follows the rename of ``create_durable`` only."""
+
+    @property
+    def size(self) -> int:
+        """The bytes of the file, all of them mapped."""
+        ...
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the view refuses to be written."""
+        ...
+
+    @property
+    def view(self) -> memoryview:
+        """The whole file; writable unless it was opened ``read_only``."""
+        ...
+
+    def reserve(self, start: int, end: int) -> None:
+        """Make sure that the disk has room for the bytes from ``start`` to ``end``.
+
+        Writing into a hole of the view kills the process when the disk is full; so every range
+        is reserved first.  A range that lies in the one reserved last costs nothing.
+        """
+        ...
+
+    def write(self, position: int, data: Buffer) -> None:
+        """Write ``data`` at ``position`` by a system call, which can fail, not through the view."""
+        ...
+
+    def sync(self) -> None:
+        """Make every byte written so far durable, however it was written.
+
+        A region that was opened ``read_only`` has none.
+        """
+        ...
+
+    def advise_will_need(self, start: int, size: int) -> None:
+        """Ask the kernel to read a range ahead; nothing is promised."""
+        ...
+
+    def data_ranges(self, start: int) -> Iterator[tuple[int, int]]:
+        """Yield the ranges from ``start`` on that may hold other bytes than zeros."""
+        ...
+
+    def warm(self) -> None:
+        """Write zeros over a file that was just created, so that its pages are in memory.
+
+        The caller syncs.  The pages are not locked into memory, as RocketMQ does: a lock would
+        need more privileges than a broker should have.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release the view and unmap the file; a second call does nothing.
+
+        When somebody still reads the view this raises StoreError: a reader did not hold the file.
+        Everything else is released even then, and the mapping goes with its last reader.
+        """
+        ...
+
+
+class FileLock(Protocol):
+    """A lock that is held until it is released or the process ends."""
+
+    def release(self) -> None:
+        """Let others have the lock; a second call does nothing."""
+        ...
+
+
+class Files(Protocol):
+    """What a store asks of a file system.
+
+    An OSError becomes DiskFullError when the disk or a quota is full, otherwise StoreIOError.
+    Only where it says so a FileNotFoundError passes through.
+    """
+
+    def open(self, path: Path, *, read_only: bool = False) -> MappedRegion:
+        """Map an existing file at its current size; an empty file raises StoreLoadError."""
+        ...
+
+    def create(self, path: Path, size: int, *, reserve: bool = True) -> MappedRegion:
+        """Make and map a new file of ``size`` zeros, and the directories above it.
+
+        Without ``reserve`` the file has no blocks yet: reserve pieces before writing into them.
+        A file that cannot be made whole is removed again; an existing one is a StoreIOError.
+        """
+        ...
+
+    def create_durable(self, path: Path, size: int) -> MappedRegion:
+        """Make and map a new reserved file that is durably there whole, or not at all.
+
+        It is prepared in a sibling of its directory and renamed into place, because any stray
+        entry in a commit-log directory makes a Java broker refuse to start.
+        """
+        ...
+
+    def read(self, path: Path, *, limit: int | None = None) -> bytes:
+        """Return the content of a file, at most ``limit`` bytes; FileNotFoundError passes."""
+        ...
+
+    def write(self, path: Path, data: bytes) -> None:
+        """Make ``data`` the content of a file, new or not: neither atomic nor synced."""
+        ...
+
+    def sync(self, path: Path) -> None:
+        """Make the content of a file durable."""
+        ...
+
+    def sync_directory(self, path: Path) -> None:
+        """Make the names in a directory durable."""
+        ...
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a file another name, in place of a file that has it already."""
+        ...
+
+    def remove(self, path: Path, *, missing_ok: bool = False) -> None:
+        """Remove a file; FileNotFoundError passes unless ``missing_ok``."""
+        ...
+
+    def remove_directory(self, path: Path) -> bool:
+        """Remove an empty directory; return False when it is not empty or not there."""
+        ...
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory and those above it, as far as they are missing."""
+        ...
+
+    def list(self, path: Path) -> builtins.list[FileEntry]:
+        """Return the entries of a directory by name; none when the directory is missing."""
+        ...
+
+    def exists(self, path: Path) -> bool:
+        """Tell whether there is a file or directory of that name."""
+        ...
+
+    def size(self, path: Path) -> int | None:
+        """Return the bytes of a file, None when it is missing."""
+        ...
+
+    def modified_ms(self, path: Path) -> int | None:
+        """Return when a file was last written, None when it is missing."""
+        ...
+
+    def lock(self, path: Path) -> FileLock:
+        """Take the lock that marks a store as in use; StoreLockedError when somebody has it."""
+        ...
+
+    def usage(self, path: Path) -> DiskUsage | None:
+        """Return how full the file system of ``path`` is, None when there is no such path."""
+        ...
+
+
+def is_safe_name(name: str) -> bool:
+    """Tell whether ``name`` can be the name of one directory entry and of nothing else."""
+    try:
+        size = len(os.fsencode(name))
+    except UnicodeEncodeError:
+        return False
+    return (
+        name not in ("", ".", "..")
+        and "/" not in name
+        and "\0" not in name
+        and size <= NAME_SIZE_MAX
+    )
+
+
+def safe_child(root: Path, name: str) -> Path:
+    """Return the path of ``name`` in ``root``, or raise StoreError when it would lead elsewhere.
+
+    Topics come from the network and become directory names.
+    """
+    if not is_safe_name(name):
+        raise StoreError(f"not a file name: {name[:NAME_SIZE_MAX]!r}")
+    return root / name
+
+
+def staging_directory(directory: Path) -> Path:
+    """Return the sibling in which files are prepared before they are renamed into ``directory``."""
+    return directory.with_name(directory.name + STAGING_SUFFIX)
+
+
+def make_directory_durable(files: Files, path: Path) -> None:
+    """Make a directory whose name, and every name above it that was missing, is durable."""
+    missing = []
+    while not files.exists(path):
+        missing.append(path)
+        path = path.parent
+    for directory in reversed(missing):
+        files.make_directory(directory)
+        files.sync_directory(directory.parent)
+
+
+def create_by_rename(files: Files, path: Path, size: int) -> MappedRegion:
+    """Do the work of ``Files.create_durable`` with the other calls of ``files``."""
+    if files.exists(path):
+        raise StoreIOError(path, "create", FileExistsError("the file exists"))
+    staged = staging_directory(path.parent) / path.name
+    make_directory_durable(files, path.parent)
+    files.make_directory(staged.parent)
+    files.remove(staged, missing_ok=True)
+    region = files.create(staged, size)
+    try:
+        region.sync()
+        files.rename(staged, path)
+        region.path = path
+        files.sync_directory(path.parent)
+        files.sync_directory(staged.parent)
+    except StoreError:
+        region.close()
+        files.remove(region.path, missing_ok=True)
+        raise
+    return region
+
+
+_FILE_MODE: Final = 0o644
+
+
+class LocalFiles:
+    """The file system of the machine."""
+
+    def open(self, path: Path, *, read_only: bool = False) -> MappedRegion:
+        """Map an existing file at its current size; an empty file raises StoreLoadError."""
+        flags = os.O_RDONLY if read_only else os.O_RDWR
+        with typed_errors(path, "open"), _descriptor(path, flags) as descriptor:
+            size = os.fstat(descriptor).st_size
+            if size == 0:
+                raise StoreLoadError(path, "the file is empty")
+            return LocalRegion(path, descriptor, size, read_only=read_only)
+
+    def create(self, path: Path, size: int, *, reserve: bool = True) -> MappedRegion:
+        """Make and map a new file of ``size`` zeros, and the directories above it."""
+        assert size > 0, size
+        self.make_directory(path.parent)
+        with typed_errors(path, "create", size=size):
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            descriptor = os.open(path, flags, _FILE_MODE)
+            try:
+                if reserve:
+                    os.posix_fallocate(descriptor, 0, size)
+                else:
+                    os.ftruncate(descriptor, size)
+                region = LocalRegion(path, descriptor, size, read_only=False)
+            except BaseException:
+                os.close(descriptor)
+                path.unlink(missing_ok=True)
+                raise
+        region.keep(descriptor, reserved=reserve)
+        return region
+
+    def create_durable(self, path: Path, size: int) -> MappedRegion:
+        """Make and map a new reserved file that is durably there whole, or not at all.
+
+        A directory that is a link or a mount point may be on another disk than its siblings.  No
+        file can be renamed into it; there the file has no name at all until it is whole.
+        """
+        make_directory_durable(self, path.parent)
+        if self._device(path.parent) == self._device(path.parent.parent):
+            try:
+                return create_by_rename(self, path, size)
+            except StoreIOError as error:
+                if error.cause.errno != errno.EXDEV:
+                    raise
+        with typed_errors(path, "create", size=size):
+            region = self._create_unnamed(path, size)
+        self.sync_directory(path.parent)
+        return region
+
+    def _create_unnamed(self, path: Path, size: int) -> MappedRegion:
+        flags = os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC
+        descriptor = os.open(path.parent, flags, _FILE_MODE)
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+            os.fdatasync(descriptor)
+            region = LocalRegion(path, descriptor, size, read_only=False)
+            # The descriptor as a directory is never looked at; naming one is what makes Python
+            # use the call that follows a link.
+            os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        region.keep(descriptor, reserved=True)
+        return region
+
+    def _device(self, path: Path) -> int:
+        with typed_errors(path, "look up"):
+            return path.stat().st_dev
+
+    def read(self, path: Path, *, limit: int | None = None) -> bytes:
+        """Return the content of a file, at most ``limit`` bytes; FileNotFoundError passes."""
+        try:
+            with path.open("rb") as file:
+                return file.read() if limit is None else file.read(limit)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise StoreIOError(path, "read", error) from error
+
+    def write(self, path: Path, data: bytes) -> None:
+        """Make ``data`` the content of a file, new or not: neither atomic nor synced."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        with (
+            typed_errors(path, "write", size=len(data)),
+            _descriptor(path, flags) as descriptor,
+        ):
+            write_all(descriptor, data, 0)
+
+    def sync(self, path: Path) -> None:
+        """Make the content of a file durable."""
+        with typed_errors(path, "sync"), _descriptor(path, os.O_RDONLY) as descriptor:
+            os.fsync(descriptor)
+
+    def sync_directory(self, path: Path) -> None:
+        """Make the names in a directory durable."""
+        flags = os.O_RDONLY | os.O_DIRECTORY
+        with typed_errors(path, "sync directory"), _descriptor(path, flags) as descriptor:
+            os.fsync(descriptor)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a file another name, in place of a file that has it already."""
+        with typed_errors(source, f"rename to {target.name}"):
+            source.replace(target)
+
+    def remove(self, path: Path, *, missing_ok: bool = False) -> None:
+        """Remove a file; FileNotFoundError passes unless ``missing_ok``."""
+        try:
+            path.unlink(missing_ok=missing_ok)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise StoreIOError(path, "remove", error) from error
+
+    def remove_directory(self, path: Path) -> bool:
+        """Remove an empty directory; return False when it is not empty or not there."""
+        with typed_errors(path, "remove directory"):
+            try:
+                path.rmdir()
+            except OSError as error:
+                if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+                    return False
+                raise
+        return True
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory and those above it, as far as they are missing."""
+        with typed_errors(path, "make directory"):
+            path.mkdir(parents=True, exist_ok=True)
+
+    def list(self, path: Path) -> builtins.list[FileEntry]:
+        """Return the entries of a directory by name; none when the directory is missing."""
+        with typed_errors(path, "list"):
+            try:
+                with os.scandir(path) as found:
+                    entries = [_entry(entry) for entry in found]
+            except FileNotFoundError:
+                return []
+        return sorted(entry for entry in entries if entry is not None)
+
+    def exists(self, path: Path) -> bool:
+        """Tell whether there is a file or directory of that name."""
+        with typed_errors(path, "look up"):
+            return path.exists()
+
+    def size(self, path: Path) -> int | None:
+        """Return the bytes of a file, None when it is missing."""
+        status = _status(path)
+        return None if status is None else status.st_size
+
+    def modified_ms(self, path: Path) -> int | None:
+        """Return when a file was last written, None when it is missing."""
+        status = _status(path)
+        return None if status is None else status.st_mtime_ns // 1_000_000
+
+    def lock(self, path: Path) -> FileLock:
+        """Take the lock that marks a store as in use; StoreLockedError when somebody has it."""
+        self.make_directory(path.parent)
+        with typed_errors(path, "lock"):
+            return RecordLock(path)
+
+    def usage(self, path: Path) -> DiskUsage | None:
+        """Return how full the file system of ``path`` is, None when there is no such path."""
+        with typed_errors(path, "measure"):
+            try:
+                numbers = os.statvfs(path)
+            except FileNotFoundError:
+                return None
+        block = numbers.f_frsize
+        return DiskUsage(
+            numbers.f_blocks * block, numbers.f_bfree * block, numbers.f_bavail * block
+        )
+
+
+@contextlib.contextmanager
+def _descriptor(path: Path, flags: int) -> Iterator[int]:
+    descriptor = os.open(path, flags | os.O_CLOEXEC, _FILE_MODE)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _entry(found: os.DirEntry[str]) -> FileEntry | None:
+    try:
+        status = found.stat()
+    except FileNotFoundError:
+        # Either it was removed a moment ago, or it is a link to nowhere, which is a stray entry.
+        try:
+            status = found.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+    return FileEntry(found.name, status.st_size, status.st_mtime_ns // 1_000_000, found.is_dir())
+
+
+def _status(path: Path) -> os.stat_result | None:
+    with typed_errors(path, "look up"):
+        try:
+            return path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None

@@ -1,0 +1,467 @@
+"""The key index: hash files that lead from ``topic#key`` to physical offsets.
+
+Each file is a hash table with chains (see ``flintmq.format.index_file``).  Only hashes are
+stored, so a query may return messages whose key merely collides: callers compare the real key.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import threading
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from flintmq.format.hash_batch import hash_keys
+from flintmq.format.index_file import (
+    ENTRY,
+    ENTRY_SIZE,
+    HEADER_SIZE,
+    SLOT,
+    SLOT_SIZE,
+    IndexHeader,
+    file_size,
+    format_file_name,
+)
+from flintmq.format.java import extend_hash, index_hash, string_hash
+from flintmq.store.errors import StoreError, StoreLoadError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from flintmq.store.clock import Clock
+    from flintmq.store.files import Files, MappedRegion
+
+logger = logging.getLogger(__name__)
+
+INT_MAX: Final = 2**31 - 1
+SIGN: Final = 1 << 31
+RESERVE_STEP: Final = 256 * 1024
+TOPIC_CACHE_MAX: Final = 4096
+
+
+class IndexPosition(NamedTuple):
+    """How far the index has got: the active file and its counters."""
+
+    file_name: int
+    entry_count: int
+    slot_count: int
+
+
+class IndexedMessage(NamedTuple):
+    """What the index keeps of a message."""
+
+    topic: str
+    keys: Sequence[bytes]
+    physical_offset: int
+    store_timestamp: int
+
+
+class KeyIndexFile:
+    """One hash file.  Counters live here and reach the header by ``write_header``."""
+
+    def __init__(self, region: MappedRegion, *, slots: int, entries: int, fresh: bool) -> None:
+        self.region = region
+        self.view = region.view
+        self.name = int(region.path.name)
+        self.slots = slots
+        self.entries = entries
+        self.entry_base = HEADER_SIZE + slots * SLOT_SIZE
+        self.begin_time = self.end_time = 0
+        self.begin_offset = self.end_offset = 0
+        self.slot_count = 0
+        self.count = 1
+        self.dirty = False
+        self._reserved = 0
+        if not fresh:
+            header = IndexHeader.unpack_from(region.view)
+            self.begin_time, self.end_time = header.begin_timestamp, header.end_timestamp
+            self.begin_offset, self.end_offset = header.begin_offset, header.end_offset
+            self.slot_count = header.slot_count
+            self.count = min(max(header.index_count, 1), entries)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next key must go to another file."""
+        return self.count >= self.entries
+
+    def reserve_next(self) -> None:
+        """Make sure the header, all slots and the next entries have their space on the disk."""
+        end = min(self.entry_base + (self.count + 1) * ENTRY_SIZE, self.region.size)
+        if end > self._reserved:
+            start = self._reserved
+            self._reserved = min(end + RESERVE_STEP, self.region.size)
+            try:
+                self.region.reserve(start, self._reserved)
+            except StoreError:
+                self._reserved = start
+                raise
+
+    def insert_some(
+        self,
+        hashes: Sequence[int],
+        owners: Sequence[int],
+        messages: Sequence[IndexedMessage],
+        start: int,
+    ) -> int:
+        """Add entries for ``hashes[start:]`` while there is room; return how many were added.
+
+        ``owners`` tells for each hash which of ``messages`` it belongs to.
+        """
+        self.reserve_next()
+        view, slots, entry_base = self.view, self.slots, self.entry_base
+        read_slot, write_slot, write_entry = SLOT.unpack_from, SLOT.pack_into, ENTRY.pack_into
+        count, begin = self.count, self.begin_time
+        room = min(self.entries, (self._reserved - entry_base) // ENTRY_SIZE) - count
+        end = min(len(hashes), start + room)
+        physical_offset = store_timestamp = 0
+        used_slots = 0
+        for key_hash, owner in zip(hashes[start:end], owners[start:end], strict=True):
+            _, _, physical_offset, store_timestamp = messages[owner]
+            if key_hash >= SIGN:
+                key_hash = index_hash(key_hash)
+            slot_at = HEADER_SIZE + key_hash % slots * SLOT_SIZE
+            (previous,) = read_slot(view, slot_at)
+            if previous <= 0 or previous > count:
+                previous = 0
+                used_slots += 1
+            seconds = (store_timestamp - begin) // 1000 if 0 < begin < store_timestamp else 0
+            if seconds > INT_MAX:
+                seconds = INT_MAX
+            write_entry(
+                view, entry_base + count * ENTRY_SIZE, key_hash, physical_offset, seconds, previous
+            )
+            write_slot(view, slot_at, count)
+            if count <= 1:
+                self.begin_offset = physical_offset
+                self.begin_time = begin = store_timestamp
+            count += 1
+        if end > start:
+            self.count = count
+            self.slot_count += used_slots
+            self.end_offset = physical_offset
+            self.end_time = store_timestamp
+            self.dirty = True
+        return max(end - start, 0)
+
+    def write_header(self) -> None:
+        """Put the counters into the mapping."""
+        if self.dirty:
+            IndexHeader(
+                self.begin_time,
+                self.end_time,
+                self.begin_offset,
+                self.end_offset,
+                self.slot_count,
+                self.count,
+            ).pack_into(self.view)
+            self.dirty = False
+
+    def entry(self, number: int) -> tuple[int, int, int, int]:
+        """Return (hash, physical offset, seconds, previous) of entry ``number``."""
+        fields: tuple[int, int, int, int] = ENTRY.unpack_from(
+            self.view, self.entry_base + number * ENTRY_SIZE
+        )
+        return fields
+
+    def collect(self, key_hash: int, found: list[int], *, most: int, begin: int, end: int) -> None:
+        """Add the offsets of a key within a time range to ``found``, newest first."""
+        (number,) = SLOT.unpack_from(self.view, HEADER_SIZE + key_hash % self.slots * SLOT_SIZE)
+        while 0 < number < self.count and len(found) < most:
+            entry_hash, offset, seconds, previous = self.entry(number)
+            if seconds < 0:
+                return
+            time = self.begin_time + seconds * 1000
+            if entry_hash == key_hash and begin <= time <= end:
+                found.append(offset)
+            # A chain only leads to older entries; anything else is damage and would loop.
+            if previous >= number or time < begin:
+                return
+            number = previous
+
+    def count_below(self, physical_offset: int) -> int:
+        """Return the entry count with only the entries of records below ``physical_offset``."""
+        low, high = 1, self.count
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle)[1] < physical_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def cut(
+        self, count: int, store_time_of: Callable[[int], int], *, slot_count: int | None = None
+    ) -> None:
+        """Keep only the entries below number ``count``, as if no other had ever been added.
+
+        Entries from ``count`` on may be torn, so nothing is read from them: slots that lead to
+        them are found by looking at every slot, and get the newest kept entry of their chain by
+        one walk over the kept entries.
+        """
+        view, slots = self.view, self.slots
+        newest: dict[int, int] = {}
+        with view[HEADER_SIZE : self.entry_base] as slots_view:
+            for slot, (number,) in enumerate(SLOT.iter_unpack(slots_view)):
+                if number >= count or number < 0:
+                    newest[slot] = 0
+        first, end = self.entry_base + ENTRY_SIZE, self.entry_base + count * ENTRY_SIZE
+        empty_slots = 0
+        with view[first:end] as kept:
+            for number, (key_hash, _, _, previous) in enumerate(ENTRY.iter_unpack(kept), 1):
+                if key_hash % slots in newest:
+                    newest[key_hash % slots] = number
+                empty_slots += previous == 0
+        for slot, number in newest.items():
+            SLOT.pack_into(view, HEADER_SIZE + slot * SLOT_SIZE, number)
+        _zero(view, end)
+        self.count = count
+        self.slot_count = empty_slots if slot_count is None else slot_count
+        if count > 1:
+            self.end_offset = self.entry(count - 1)[1]
+            self.end_time = store_time_of(self.end_offset)
+        self.dirty = True
+        self.write_header()
+        self.region.sync()
+
+    def sync(self) -> None:
+        """Bring the file to stable storage."""
+        self.region.sync()
+
+    def close(self) -> None:
+        """Unmap the file."""
+        self.view = memoryview(b"")
+        self.region.close()
+
+
+def _zero(view: memoryview, start: int, chunk: int = 1 << 20) -> None:
+    """Zero ``view`` from ``start`` on, touching only what is not zero already."""
+    zeros = bytes(chunk)
+    for at in range(start, len(view), chunk):
+        piece = view[at : at + chunk]
+        if piece != zeros[: len(piece)]:
+            piece[:] = zeros[: len(piece)]
+        piece.release()
+
+
+class KeyIndex:
+    """All index files of a store.  The owner inserts; any thread may query."""
+
+    def __init__(
+        self, directory: Path, *, slots: int, entries: int, files: Files, clock: Clock
+    ) -> None:
+        self.directory = directory
+        self.slots = slots
+        self.entries = entries
+        self._layer = files
+        self._clock = clock
+        self.files: list[KeyIndexFile] = []
+        self._unsynced: list[KeyIndexFile] = []
+        self._prefixes: dict[str, int] = {}
+        self._partial = (-1, 0)
+        """The message whose keys are half in, and how many: a full disk may come in between."""
+        self._sync_lock = threading.Lock()
+        self._named = 0
+
+    def load(self, *, read_only: bool = False) -> list[StoreLoadError]:
+        """Map every file of the directory; return what had to be left aside, and why.
+
+        The index is derived, so a file that cannot be one of ours is reported, not fatal.
+        """
+        problems: list[StoreLoadError] = []
+        size = file_size(self.slots, self.entries)
+        for entry in self._layer.list(self.directory):
+            path = self.directory / entry.name
+            if entry.is_directory or not (entry.name.isascii() and entry.name.isdigit()):
+                problems.append(StoreLoadError(path, "not an index file name"))
+                continue
+            if entry.size != size:
+                problems.append(StoreLoadError(path, f"{entry.size} bytes instead of {size}"))
+                continue
+            region = self._layer.open(path, read_only=read_only)
+            self.files.append(
+                KeyIndexFile(region, slots=self.slots, entries=self.entries, fresh=False)
+            )
+        self._unsynced = list(self.files)
+        return problems
+
+    @property
+    def end_offset(self) -> int:
+        """The newest physical offset that has an entry; -1 for an empty index."""
+        for file in reversed(self.files):
+            if file.count > 1:
+                return file.end_offset
+        return -1
+
+    @property
+    def position(self) -> IndexPosition:
+        """Where the index stands, for the checkpoint's marks."""
+        if not self.files:
+            return IndexPosition(0, 0, 0)
+        last = self.files[-1]
+        return IndexPosition(last.name, last.count, last.slot_count)
+
+    def topic_hash(self, topic: str) -> int:
+        """Return the unsigned hash of ``topic#``, the prefix of all key texts of a topic."""
+        prefix = self._prefixes.get(topic)
+        if prefix is None:
+            if len(self._prefixes) >= TOPIC_CACHE_MAX:
+                self._prefixes.clear()
+            prefix = self._prefixes[topic] = string_hash(topic + "#") & 0xFFFFFFFF
+        return prefix
+
+    def insert(self, entries: Sequence[IndexedMessage]) -> int:
+        """Add the keys of messages in log order; return how many messages are wholly in.
+
+        A message below the end is already there and counts as in.  All keys are hashed together,
+        which is most of the work.
+
+        Raises:
+            DiskFullError: no space for an entry or for the next file, and no message got in.
+        """
+        file = self.files[-1] if self.files else None
+        end_offset = file.end_offset if file is not None else -1
+        keys: list[bytes] = []
+        prefixes: list[int] = []
+        owners: list[int] = []
+        for number, entry in enumerate(entries):
+            if entry[2] < end_offset:
+                continue
+            own = entry[1]
+            if entry[2] == self._partial[0]:
+                own = own[self._partial[1] :]
+            prefix = self._prefixes.get(entry[0])
+            if prefix is None:
+                prefix = self.topic_hash(entry[0])
+            keys += own
+            prefixes += [prefix] * len(own)
+            owners += [number] * len(own)
+        if not keys:
+            return len(entries)
+        done = 0
+        try:
+            file = file or self._roll()
+            hashes = hash_keys(prefixes, keys)
+            while done < len(hashes):
+                if file.is_full:
+                    file = self._roll()
+                done += file.insert_some(hashes, owners, entries, done)
+        except StoreError:
+            owner = owners[done]
+            taken = done - owners.index(owner)
+            before = self._partial[1] if entries[owner][2] == self._partial[0] else 0
+            self._partial = (entries[owner][2], taken + before)
+            if owner == 0:
+                raise
+            return owner
+        return len(entries)
+
+    def _roll(self) -> KeyIndexFile:
+        """Open the next file; it starts where the full one ended, as RocketMQ's does."""
+        previous = self.files[-1] if self.files else None
+        moment = datetime.datetime.fromtimestamp(
+            self._clock.now_ms() / 1000, tz=datetime.UTC
+        ).astimezone()
+        name = int(format_file_name(moment))
+        if previous is not None and name <= previous.name:
+            # Two files in one millisecond, or a clock set back: names must still ascend.
+            name = previous.name + 1
+        path = self.directory / str(name)
+        region = self._layer.create(path, file_size(self.slots, self.entries), reserve=False)
+        file = KeyIndexFile(region, slots=self.slots, entries=self.entries, fresh=True)
+        try:
+            file.reserve_next()
+        except StoreError:
+            file.close()
+            self._layer.remove(path)
+            raise
+        if previous is not None:
+            previous.write_header()
+            file.begin_time = file.end_time = previous.end_time
+            file.begin_offset = file.end_offset = previous.end_offset
+        self.files.append(file)
+        self._unsynced.append(file)
+        logger.info("index file made: name=%d", name)
+        return file
+
+    def write_headers(self) -> None:
+        """Put the counters of the active file into its mapping."""
+        if self.files:
+            self.files[-1].write_header()
+
+    def sync(self) -> int:
+        """Sync every file that may have unsynced pages; return the newest synced store time.
+
+        May run in another thread than the owner's; deletion waits for it.
+        """
+        with self._sync_lock:
+            if not self.files:
+                return 0
+            active = self.files[-1]
+            end_time = active.end_time
+            for file in list(self._unsynced):
+                file.sync()
+                if file is not active:
+                    self._unsynced.remove(file)
+            return end_time
+
+    def sync_names(self) -> None:
+        """Make the names of files that are new since the last call durable."""
+        newest = self.files[-1].name if self.files else 0
+        if newest > self._named:
+            self._layer.sync_directory(self.directory)
+            self._layer.sync_directory(self.directory.parent)
+            self._named = newest
+
+    def query(self, topic: str, key: str, most: int, begin: int, end: int) -> list[int]:
+        """Return up to ``most`` physical offsets for a key, newest first; collisions included."""
+        key_hash = index_hash(extend_hash(self.topic_hash(topic), key.encode()))
+        found: list[int] = []
+        for file in reversed(self.files):
+            if file.count <= 1:
+                continue
+            if file.begin_time <= end and file.end_time >= begin:
+                file.collect(key_hash, found, most=most, begin=begin, end=end)
+            if file.begin_time < begin or len(found) >= most:
+                break
+        return found
+
+    def last_update(self) -> tuple[int, int]:
+        """Return (store time, physical offset) of the newest entry, (0, 0) without one."""
+        if not self.files:
+            return 0, 0
+        return self.files[-1].end_time, self.files[-1].end_offset
+
+    def drop_from(self, number: int) -> None:
+        """Delete the files from list position ``number`` on."""
+        for file in self.files[number:]:
+            self._remove(file)
+        del self.files[number:]
+
+    def delete_expired(self, log_min_offset: int) -> int:
+        """Delete leading files whose records are all gone, never the last; count them."""
+        deleted = 0
+        while len(self.files) > 1 and self.files[0].end_offset < log_min_offset:
+            self._remove(self.files.pop(0))
+            deleted += 1
+        return deleted
+
+    def _remove(self, file: KeyIndexFile) -> None:
+        path = file.region.path
+        with self._sync_lock:
+            if file in self._unsynced:
+                self._unsynced.remove(file)
+            file.close()
+        self._layer.remove(path, missing_ok=True)
+
+    def destroy(self) -> None:
+        """Delete every file."""
+        self.drop_from(0)
+
+    def close(self) -> None:
+        """Write the headers and unmap."""
+        self.write_headers()
+        with self._sync_lock:
+            files, self.files, self._unsynced = self.files, [], []
+            for file in files:
+                file.close()

@@ -1,0 +1,564 @@
+"""The message store: the façade of one store directory."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from typing import TYPE_CHECKING, Final, Self
+
+from flintmq.format.checkpoint import Checkpoint, CheckpointMarks
+from flintmq.format.delay_levels import DelayLevels
+from flintmq.model.message import MessageBatch
+from flintmq.model.topics import LMQ_PREFIX, SCHEDULE_TOPIC, TRANS_OP_HALF_TOPIC
+from flintmq.store.allocation import Allocator
+from flintmq.store.appending import Appender
+from flintmq.store.checkpoint import CheckpointFile
+from flintmq.store.clock import SystemClock
+from flintmq.store.commit_log import CommitLog
+from flintmq.store.config import FlushMode
+from flintmq.store.dispatch import Dispatcher
+from flintmq.store.errors import DiskFullError, FlushFailedError, StoreError
+from flintmq.store.files import LocalFiles
+from flintmq.store.flags import RunningFlag, RunningFlags
+from flintmq.store.flush import LogFlusher
+from flintmq.store.key_index import KeyIndex
+from flintmq.store.mapped_file_queue import MappedFileQueue, Placement
+from flintmq.store.queue_table import QueueTable
+from flintmq.store.reading import StoreReader
+from flintmq.store.recovery import Recovery
+from flintmq.store.results import PutStatus
+from flintmq.store.services import Service
+from flintmq.store.statistics import StoreStatistics
+from flintmq.store.transient_pool import TransientPool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+    from types import TracebackType
+
+    from flintmq.format.record import Record
+    from flintmq.model.message import Message
+    from flintmq.store.clock import Clock
+    from flintmq.store.config import StoreConfig
+    from flintmq.store.dispatch import ArrivalListener
+    from flintmq.store.files import FileLock, Files
+    from flintmq.store.mapped_file import Slice
+    from flintmq.store.queue_table import StoredQueue
+    from flintmq.store.reading import MessageFilter, QueryResult
+    from flintmq.store.recovery import RecoveryReport
+    from flintmq.store.results import GetResult, PutResult
+
+logger = logging.getLogger(__name__)
+
+DISPATCH_EVERY: Final = 64
+"""A put dispatches by itself once this many records wait, whoever forgot to."""
+
+KEEP_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TRANS_OP_HALF_TOPIC})
+
+
+class MessageStore:
+    """A store directory, open for reading and writing by one owner thread.
+
+    ``put`` and the reads never wait for the disk.  With ``background=False`` no thread runs, and
+    the owner drives ``flush``, ``commit`` and ``checkpoint`` by hand; tests do.
+    """
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        *,
+        files: Files | None = None,
+        clock: Clock | None = None,
+        background: bool = True,
+        filter_bitmap: Callable[[str, Mapping[str, str]], bytes | None] | None = None,
+        on_arrival: ArrivalListener | None = None,
+    ) -> None:
+        """Open the store: lock, load and recover it.
+
+        Raises:
+            StoreLockedError: another process has it.
+            StoreLoadError: the directory holds what no broker has put there.
+        """
+        self.config = config
+        self.files = files = files or LocalFiles()
+        self.clock = clock = clock or SystemClock()
+        self.flags = RunningFlags()
+        self.statistics = StoreStatistics(clock=clock)
+        self.delay_levels = DelayLevels.parse(config.delay_levels)
+        self._background = background
+        self._services: list[Service] = []
+        self._closed = False
+        self._checkpoint_lock = threading.Lock()
+        self._commit_lock = threading.Lock()
+        self._flushed_thoroughly = self._checkpointed = clock.monotonic()
+        self._abort = config.root / "abort"
+        files.make_directory(config.root)
+        with contextlib.ExitStack() as undo:
+            self._lock: FileLock = files.lock(config.root / "lock")
+            undo.callback(self._lock.release)
+            self._pool = self._make_pool()
+            if self._pool is not None:
+                undo.callback(self._pool.close)
+            self._allocator = Allocator(
+                files=files,
+                clock=clock,
+                threads=background,
+                warm=config.warm_files,
+                pool=self._pool,
+                fail_fast=config.fast_fail_without_buffer,
+            )
+            undo.callback(self._allocator.close)
+            self.log = self._load_log()
+            undo.callback(self.log.files.close)
+            self.queues = QueueTable(config, files=files, clock=clock)
+            undo.callback(self.queues.close)
+            self.index = self._make_index()
+            if self.index is not None:
+                undo.callback(self.index.close)
+            self.dispatcher = Dispatcher(
+                self.log,
+                self.queues,
+                self.index,
+                flags=self.flags,
+                delay_levels=self.delay_levels,
+                multi_dispatch=config.enable_multi_dispatch,
+                lmq=config.enable_lmq,
+                filter_bitmap=filter_bitmap,
+                on_arrival=on_arrival,
+            )
+            self._checkpoint = CheckpointFile(config.root / "checkpoint", files=files)
+            undo.callback(self._checkpoint.close)
+            self.flusher = LogFlusher(self.log, flags=self.flags, clock=clock)
+            self.recovery_report = self._recover()
+            self.appender = Appender(
+                config,
+                self.log,
+                self.queues,
+                self.dispatcher,
+                flags=self.flags,
+                statistics=self.statistics,
+                delay_levels=self.delay_levels,
+                clock=clock,
+            )
+            self.reader = StoreReader(config, self.log, self.queues, self.index)
+            self._take_queue_offsets()
+            self._mark_running()
+            undo.pop_all()
+        if background:
+            self._start_services()
+
+    # -- opening -----------------------------------------------------------------------------
+
+    def _make_pool(self) -> TransientPool | None:
+        if not self.config.transient_pool_effective:
+            return None
+        return TransientPool(self.config.transient_pool_size, self.config.commit_log_file_size)
+
+    def _load_log(self) -> CommitLog:
+        config = self.config
+        placement = Placement(
+            config.effective_commit_log_paths, read_only=config.read_only_commit_log_paths
+        )
+        mapped = MappedFileQueue(
+            placement,
+            config.commit_log_file_size,
+            files=self.files,
+            clock=self.clock,
+            allocator=self._allocator,
+            pool=self._pool,
+        )
+        mapped.load()
+        return CommitLog(mapped, durable_reads=config.flush_mode is FlushMode.SYNC)
+
+    def _make_index(self) -> KeyIndex | None:
+        config = self.config
+        if not config.index_enabled:
+            return None
+        return KeyIndex(
+            config.root / "index",
+            slots=config.hash_slot_count,
+            entries=config.index_entry_count,
+            files=self.files,
+            clock=self.clock,
+        )
+
+    def _recover(self) -> RecoveryReport:
+        clean_exit = not self.files.exists(self._abort)
+        problems = [str(problem) for problem in self.queues.load()]
+        if self.index is not None:
+            problems.extend(str(problem) for problem in self.index.load())
+        checkpoint_problem = self._checkpoint.load()
+        recovery = Recovery(
+            self.config,
+            self.log,
+            self.queues,
+            self.index,
+            self.dispatcher,
+            checkpoint=self._checkpoint.value,
+            delay_levels=self.delay_levels,
+            clean_exit=clean_exit,
+            clock=self.clock,
+        )
+        recovery.report.problems.extend(problems)
+        if checkpoint_problem and self.log.files.last is not None:
+            recovery.report.problems.append(f"checkpoint: {checkpoint_problem}")
+        return recovery.run()
+
+    def _take_queue_offsets(self) -> None:
+        self.appender.next_offsets = {
+            (queue.topic, queue.queue_id): queue.max_offset for queue in self.queues
+        }
+
+    def _mark_running(self) -> None:
+        """Leave on the disk what a restart after a crash needs, before the first put."""
+        self.checkpoint()
+        if not self.files.exists(self._abort):
+            self.files.write(self._abort, b"")
+        self.files.sync_directory(self.config.root)
+
+    def _start_services(self) -> None:
+        config = self.config
+        self._services.append(
+            Service(
+                "flintmq-flush",
+                self._flush_step,
+                interval_ms=10 if self.log.durable_reads else config.flush_interval_ms,
+                wake=self.flusher.wanted if self.log.durable_reads else None,
+            )
+        )
+        self._services.append(
+            Service(
+                "flintmq-queue-flush",
+                self._queue_flush_step,
+                interval_ms=config.flush_queue_interval_ms,
+            )
+        )
+        if self._pool is not None:
+            self._services.append(
+                Service("flintmq-commit", self._commit_step, interval_ms=config.commit_interval_ms)
+            )
+
+    # -- writing -----------------------------------------------------------------------------
+
+    def put(self, message: Message) -> PutResult:
+        """Append a message; PUT_OK means in the log, not yet on the disk."""
+        result = self.appender.put(message)
+        if self.dispatcher.waiting >= DISPATCH_EVERY:
+            self.dispatcher.run()
+        return result
+
+    def put_batch(self, batch: MessageBatch) -> PutResult:
+        """Append all messages of a batch, or none."""
+        result = self.appender.put_batch(batch)
+        if self.dispatcher.waiting >= DISPATCH_EVERY:
+            self.dispatcher.run()
+        return result
+
+    def put_durably(self, message: Message | MessageBatch) -> PutResult:
+        """Append a message or batch and wait as long as its promise asks for.
+
+        With synchronous flush this returns PUT_OK only when the message is on stable storage
+        (unless its WAIT property says false), FLUSH_DISK_TIMEOUT when it is in the log but the
+        disk took too long, and SERVICE_NOT_AVAILABLE when the disk has failed.
+        """
+        put = self.put_batch if isinstance(message, MessageBatch) else self.put
+        result = put(message)  # type: ignore[operator]
+        if result.ok and result.wait_for_flush:
+            status, reason = self.wait_flushed(result.end_offset)
+            if status is not PutStatus.PUT_OK:
+                result.with_status(status, reason)
+        self.dispatcher.run()
+        return result
+
+    def when_flushed(self, offset: int, done: Callable[[PutStatus, str], None]) -> None:
+        """Call ``done(status, reason)`` once the log is flushed up to ``offset`` or cannot be.
+
+        The call may come from the flushing thread.
+        """
+        self.flusher.when_flushed(offset, done, timeout_ms=self.config.sync_flush_timeout_ms)
+
+    def wait_flushed(self, offset: int) -> tuple[PutStatus, str]:
+        """Wait until the log is flushed up to ``offset``; return how that ended."""
+        if not self._background:
+            with contextlib.suppress(FlushFailedError):
+                self.flush()
+        outcome: list[tuple[PutStatus, str]] = []
+        finished = threading.Event()
+
+        def done(status: PutStatus, reason: str) -> None:
+            outcome.append((status, reason))
+            finished.set()
+
+        self.when_flushed(offset, done)
+        if not finished.wait(self.config.sync_flush_timeout_ms / 1000):
+            return PutStatus.FLUSH_DISK_TIMEOUT, "not flushed within syncFlushTimeout"
+        return outcome[0]
+
+    def dispatch(self) -> int:
+        """Bring what became readable into queues and index; return how many records."""
+        return self.dispatcher.run()
+
+    # -- flushing ----------------------------------------------------------------------------
+
+    def commit(self, least_pages: int = 0) -> None:
+        """Write pool buffers into their files."""
+        files = self.log.files
+        with self._commit_lock:
+            while files.commit(least_pages):
+                pass
+
+    def flush(self, least_pages: int = 0) -> None:
+        """Bring the log to stable storage.
+
+        Raises:
+            FlushFailedError: the disk refused; the store is read-only now.
+        """
+        self.commit()
+        self.flusher.flush(least_pages)
+
+    def checkpoint(self) -> None:
+        """Sync log, queues and index, and note exactly how far everything is.
+
+        What is noted was sampled before the syncs began, so it is on the disk when they are
+        done, whatever the owner appends meanwhile.
+        """
+        with self._checkpoint_lock:
+            with self.dispatcher.lock:
+                if self.index is not None:
+                    self.index.write_headers()
+                dispatched = self.dispatcher.offset
+                logics = self.dispatcher.last_timestamp
+                position = self.index.position if self.index is not None else (0, 0, 0)
+                census = self.queues.census
+            self.flush()
+            old = self._checkpoint.value
+            with self._syncing():
+                self._sync_queues(0)
+                self.queues.sync_names()
+                index_time = old.index
+                if self.index is not None:
+                    index_time = self.index.sync()
+                    self.index.sync_names()
+                self._checkpoint.save(
+                    Checkpoint(
+                        max(old.physic, self.flusher.flushed_timestamp),
+                        max(old.logics, logics),
+                        max(old.index, index_time),
+                        CheckpointMarks(
+                            self.flusher.flushed_offset, dispatched, *position, *census
+                        ),
+                    )
+                )
+
+    @contextlib.contextmanager
+    def _syncing(self) -> Iterator[None]:
+        """Let no checkpoint be written after a sync of queues, index or names has failed.
+
+        The kernel reports a lost page once; the next sync would succeed without it, and marks
+        that speak of it would be false.
+        """
+        self.flags.check_sync()
+        try:
+            yield
+        except DiskFullError:
+            raise
+        except StoreError as error:
+            self.flags.set(RunningFlag.SYNC_FAILED, str(error))
+            raise
+
+    def _sync_queues(self, least_pages: int) -> None:
+        for queue in self.queues:
+            while queue.files.flush(least_pages):
+                pass
+            if queue.ext is not None:
+                while queue.ext.files.flush(least_pages):
+                    pass
+
+    def _flush_step(self) -> None:
+        self.flusher.flush(0 if self.log.durable_reads else self._least_pages())
+        self.flusher.expire()
+
+    def _least_pages(self) -> int:
+        now = self.clock.monotonic()
+        if now - self._flushed_thoroughly >= self.config.flush_thorough_interval_ms / 1000:
+            self._flushed_thoroughly = now
+            return 0
+        return self.config.flush_least_pages
+
+    def _queue_flush_step(self) -> None:
+        now = self.clock.monotonic()
+        if now - self._checkpointed >= self.config.flush_queue_thorough_interval_ms / 1000:
+            self._checkpointed = now
+            self.checkpoint()
+        else:
+            with self._syncing():
+                self._sync_queues(self.config.flush_queue_least_pages)
+
+    def _commit_step(self) -> None:
+        self.commit(self.config.commit_least_pages)
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def get_messages(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        count_max: int,
+        message_filter: MessageFilter | None = None,
+    ) -> GetResult | None:
+        """Return messages of a queue as views into the log; release the result when sent."""
+        if self.dispatcher.waiting:
+            self.dispatcher.run()
+        if self._closed or not self.flags.readable:
+            return None
+        result = self.reader.get_messages(topic, queue_id, offset, count_max, message_filter)
+        self.statistics.record_get(len(result) if result is not None else 0, 0)
+        return result
+
+    def min_offset_in_queue(self, topic: str, queue_id: int) -> int:
+        """Return the first queue offset that can be read, 0 for an unknown queue."""
+        queue = self.queues.get(topic, queue_id)
+        return queue.min_offset if queue is not None else 0
+
+    def max_offset_in_queue(self, topic: str, queue_id: int) -> int:
+        """Return the queue offset the next message will get to be read at, 0 if unknown."""
+        if self.dispatcher.waiting:
+            self.dispatcher.run()
+        queue = self.queues.get(topic, queue_id)
+        return queue.max_offset if queue is not None else 0
+
+    def message_total_in_queue(self, topic: str, queue_id: int) -> int:
+        """Return how many messages a queue holds."""
+        end = self.max_offset_in_queue(topic, queue_id)
+        return end - self.min_offset_in_queue(topic, queue_id)
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """Return the queue offset nearest to a store time."""
+        self.dispatcher.run()
+        return self.reader.offset_by_time(topic, queue_id, timestamp_ms)
+
+    def earliest_time(self, topic: str | None = None, queue_id: int = 0) -> int:
+        """Return the oldest store time of a queue, or of the whole log; -1 if there is none."""
+        if topic is None:
+            return self.reader.earliest_log_time()
+        self.dispatcher.run()
+        return self.reader.earliest_time(topic, queue_id)
+
+    def look(self, physical_offset: int) -> Record | None:
+        """Return the decoded record at a physical offset."""
+        return self.reader.look(physical_offset)
+
+    def select(self, physical_offset: int, size: int | None = None) -> Slice | None:
+        """Return the raw record at a physical offset, held until released."""
+        return self.reader.select(physical_offset, size)
+
+    def read_log(self, physical_offset: int, size_max: int) -> Slice | None:
+        """Return raw bytes of the log for replication, held until released."""
+        return self.log.read_range(physical_offset, size_max)
+
+    def query(
+        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
+    ) -> QueryResult:
+        """Return records by key and time range; the caller compares the real keys."""
+        self.dispatcher.run()
+        return self.reader.query(topic, key, count_max, begin_ms, end_ms)
+
+    # -- maintenance -------------------------------------------------------------------------
+
+    def clean_unused_topics(self, live: Collection[str]) -> int:
+        """Destroy the queues of topics that are not in ``live``; return how many topics."""
+        gone = {
+            topic
+            for topic in self.queues.topics
+            if topic not in live and topic not in KEEP_TOPICS and not topic.startswith(LMQ_PREFIX)
+        }
+        for queue in self.queues:
+            if queue.topic in gone:
+                self._forget(queue)
+        if gone:
+            self.checkpoint()
+        return len(gone)
+
+    def clean_expired_queues(self) -> int:
+        """Destroy queues whose every record is gone; return how many.
+
+        As in RocketMQ the next message of such a queue starts at offset 0 again.
+        """
+        self.dispatcher.run()
+        count = 0
+        for queue in self.queues:
+            end = queue.max_physical_offset
+            if queue.topic != SCHEDULE_TOPIC and 0 <= end <= self.log.min_offset:
+                self._forget(queue)
+                count += 1
+        if count:
+            self.checkpoint()
+        return count
+
+    def _forget(self, queue: StoredQueue) -> None:
+        self.queues.forget(queue)
+        self.appender.next_offsets.pop((queue.topic, queue.queue_id), None)
+
+    def delete_expired_views(self) -> None:
+        """Let queues and index follow the log after its oldest files were deleted."""
+        log_min = self.log.min_offset
+        for queue in self.queues:
+            queue.delete_expired(log_min)
+        if self.index is not None:
+            self.index.delete_expired(log_min)
+
+    def runtime_info(self) -> dict[str, str]:
+        """Return the statistics as RocketMQ's runtime info names them."""
+        info = self.statistics.runtime_info()
+        info["commitLogMinOffset"] = str(self.log.min_offset)
+        info["commitLogMaxOffset"] = str(self.log.readable_end)
+        info["dispatchBehindBytes"] = str(self.dispatcher.behind)
+        info["remainHowManyDataToFlush"] = str(self.flusher.unflushed_bytes)
+        return info
+
+    # -- closing -----------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Flush everything, leave the marks of a clean stop, and give the directory back."""
+        if self._closed:
+            return
+        self._closed = True
+        self.appender.closed = True
+        for service in self._services:
+            service.stop()
+        clean = False
+        try:
+            self.flush()
+            self.dispatcher.run()
+            self.checkpoint()
+            clean = not self.dispatcher.behind and self.flags.writable
+        except StoreError:
+            logger.exception("the store could not be flushed; the next start recovers it")
+        finally:
+            self._release(clean=clean)
+
+    def _release(self, *, clean: bool) -> None:
+        self._checkpoint.close()
+        if self.index is not None:
+            self.index.close()
+        self.queues.close()
+        self.log.files.close()
+        self._allocator.close()
+        if self._pool is not None:
+            self._pool.close()
+        if clean:
+            self.files.remove(self._abort, missing_ok=True)
+            self.files.sync_directory(self.config.root)
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,224 @@
+"""All consume queues of a store, by topic and queue id."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from flintmq.format.consume_queue_ext import ExtUnit, is_address
+from flintmq.model.topics import LMQ_PREFIX
+from flintmq.store.consume_queue import ConsumeQueue
+from flintmq.store.consume_queue_ext import ConsumeQueueExt
+from flintmq.store.errors import StoreLoadError
+from flintmq.store.files import safe_child
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from flintmq.store.clock import Clock
+    from flintmq.store.config import StoreConfig
+    from flintmq.store.files import Files
+
+logger = logging.getLogger(__name__)
+
+
+class QueueCensus(NamedTuple):
+    """How much there is in all queues together; the checkpoint's marks keep it."""
+
+    queue_count: int
+    unit_total: int
+
+
+class StoredQueue(ConsumeQueue):
+    """A consume queue together with its extension, where the store writes one."""
+
+    ext: ConsumeQueueExt | None = None
+
+    def append_with_ext(
+        self,
+        physical_offset: int,
+        record_size: int,
+        tags_code: int,
+        queue_offset: int,
+        store_timestamp: int,
+        bitmap: bytes | None,
+    ) -> None:
+        """Append a unit whose tags code may live in the extension, beside its filter bitmap."""
+        ext = self.ext
+        if ext is not None and queue_offset >= self.max_offset:
+            address = ext.put(ExtUnit(tags_code, store_timestamp, bitmap))
+            if address is not None:
+                tags_code = address
+        self.append(physical_offset, record_size, tags_code, queue_offset)
+
+    def resolve(self, tags_code: int) -> ExtUnit | None:
+        """Return the extension unit a tags code leads to, None for a plain code or a lost unit."""
+        if self.ext is None or not is_address(tags_code):
+            return None
+        return self.ext.get(tags_code)
+
+    def cut(self, queue_offset: int) -> int:
+        """Drop units from ``queue_offset`` on, and what the extension holds for them."""
+        dropped = super().cut(queue_offset)
+        if self.ext is not None:
+            last = self.unit_at(self.max_offset - 1)
+            self.ext.cut_after(last[2] if last is not None and is_address(last[2]) else None)
+        return dropped
+
+    def delete_expired(self, log_min_offset: int) -> int:
+        """Delete files whose records are all gone, of the queue and of its extension."""
+        deleted = super().delete_expired(log_min_offset)
+        first = self.unit_at(self.min_offset)
+        if self.ext is not None and first is not None and is_address(first[2]):
+            self.ext.cut_before(first[2])
+        return deleted
+
+    def destroy(self) -> None:
+        """Delete every file of the queue and of its extension."""
+        super().destroy()
+        if self.ext is not None:
+            self.ext.destroy()
+
+    def close(self) -> None:
+        """Unmap the files of the queue and of its extension."""
+        super().close()
+        if self.ext is not None:
+            self.ext.close()
+
+
+class QueueTable:
+    """Finds, makes and forgets consume queues.  A queue gets a directory with its first unit."""
+
+    def __init__(self, config: StoreConfig, *, files: Files, clock: Clock) -> None:
+        self._config = config
+        self._files = files
+        self._clock = clock
+        self.directory = config.root / "consumequeue"
+        self.ext_directory = config.root / "consumequeue_ext"
+        self._queues: dict[tuple[str, int], StoredQueue] = {}
+        self.find = self._queues.get
+        self.has_ext = config.enable_consume_queue_ext
+        self.lmq_count = 0
+        self._named: dict[tuple[str, int], Path] = {}
+        """The last file of each queue whose name is durable."""
+
+    def load(self, *, read_only: bool = False) -> list[StoreLoadError]:
+        """Open every queue on disk; return the damaged ones, which are left empty and deleted.
+
+        Entries that are no directories and queue ids that are no integers are skipped, as
+        RocketMQ does.
+        """
+        problems: list[StoreLoadError] = []
+        for topic in self._files.list(self.directory):
+            if not topic.is_directory:
+                continue
+            for entry in self._files.list(self.directory / topic.name):
+                if not (entry.is_directory and entry.name.isascii() and entry.name.isdecimal()):
+                    continue
+                queue = self._make(topic.name, int(entry.name))
+                try:
+                    queue.files.load(read_only=read_only)
+                    if queue.ext is not None:
+                        queue.ext.load(read_only=read_only)
+                except StoreLoadError as error:
+                    problems.append(error)
+                    if not read_only:
+                        self._clear(queue)
+                queue.refresh()
+        return problems
+
+    def _clear(self, queue: StoredQueue) -> None:
+        """Delete the files of a queue that could not be loaded; the log gives them back."""
+        queue.close()
+        directories = [queue.files.placement.directories[0]]
+        if queue.ext is not None:
+            directories.append(queue.ext.files.placement.directories[0])
+        for directory in directories:
+            for entry in self._files.list(directory):
+                if not entry.is_directory:
+                    self._files.remove(directory / entry.name)
+
+    def get(self, topic: str, queue_id: int) -> StoredQueue | None:
+        """Return a queue if it exists."""
+        return self._queues.get((topic, queue_id))
+
+    def get_or_make(self, topic: str, queue_id: int) -> StoredQueue:
+        """Return a queue; one that did not exist is made in memory only."""
+        queue = self._queues.get((topic, queue_id))
+        return queue if queue is not None else self._make(topic, queue_id)
+
+    def _make(self, topic: str, queue_id: int) -> StoredQueue:
+        config = self._config
+        queue = StoredQueue(
+            topic,
+            queue_id,
+            safe_child(self.directory, topic) / str(queue_id),
+            file_size=config.effective_consume_queue_file_size,
+            files=self._files,
+            clock=self._clock,
+        )
+        if config.enable_consume_queue_ext:
+            queue.ext = ConsumeQueueExt(
+                safe_child(self.ext_directory, topic) / str(queue_id),
+                file_size=config.consume_queue_ext_file_size,
+                files=self._files,
+                clock=self._clock,
+            )
+        self._queues[(topic, queue_id)] = queue
+        if topic.startswith(LMQ_PREFIX):
+            self.lmq_count += 1
+        return queue
+
+    def __iter__(self) -> Iterator[StoredQueue]:
+        return iter(list(self._queues.values()))
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    @property
+    def census(self) -> QueueCensus:
+        """Count the queues that have units, and their units by queue offset."""
+        written = [queue.max_offset for queue in self if not queue.is_empty]
+        return QueueCensus(len(written), sum(written))
+
+    @property
+    def topics(self) -> list[str]:
+        """The names of all topics that have a queue."""
+        return sorted({topic for topic, _ in self._queues})
+
+    def of_topic(self, topic: str) -> list[StoredQueue]:
+        """Return the queues of one topic."""
+        return [queue for queue in self if queue.topic == topic]
+
+    def forget(self, queue: StoredQueue) -> None:
+        """Destroy a queue and drop it from the table."""
+        queue.destroy()
+        self._named.pop((queue.topic, queue.queue_id), None)
+        if self._queues.pop((queue.topic, queue.queue_id), None) and queue.topic.startswith(
+            LMQ_PREFIX
+        ):
+            self.lmq_count -= 1
+
+    def sync_names(self) -> None:
+        """Make the names of queue files that are new since the last call durable."""
+        parents: dict[Path, None] = {}
+        for queue in self:
+            for files in (queue.files, queue.ext.files if queue.ext is not None else None):
+                last = files.last if files is not None else None
+                if last is None or self._named.get((queue.topic, queue.queue_id)) == last.path:
+                    continue
+                self._named[(queue.topic, queue.queue_id)] = last.path
+                directory = last.path.parent
+                self._files.sync_directory(directory)
+                parents[directory.parent] = None
+                parents[directory.parent.parent] = None
+        for directory in parents:
+            self._files.sync_directory(directory)
+        if parents:
+            self._files.sync_directory(self.directory.parent)
+
+    def close(self) -> None:
+        """Unmap everything."""
+        for queue in self:
+            queue.close()

@@ -1,0 +1,195 @@
+"""What the store answers: the outcome of a put, of a read and of a key query."""
+
+from collections.abc import Iterator
+from enum import Enum
+from types import TracebackType
+from typing import Self
+
+from flintmq.format.message_id import encode_offset_id
+from flintmq.store.mapped_file import MappedFile
+
+
+class PutStatus(Enum):
+    """How a put ended.  The first four mean that the message is in the log."""
+
+    PUT_OK = "PUT_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+    SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
+    CREATE_MAPPED_FILE_FAILED = "CREATE_MAPEDFILE_FAILED"
+    MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
+    PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
+    OS_PAGECACHE_BUSY = "OS_PAGECACHE_BUSY"
+    UNKNOWN_ERROR = "UNKNOWN_ERROR"
+    LMQ_QUEUE_COUNT_EXCEEDED = "LMQ_CONSUME_QUEUE_NUM_EXCEEDED"
+
+    @property
+    def stored(self) -> bool:
+        """Whether the message is in the log under this status."""
+        return self in _STORED
+
+
+_STORED = frozenset(
+    {
+        PutStatus.PUT_OK,
+        PutStatus.FLUSH_DISK_TIMEOUT,
+        PutStatus.FLUSH_SLAVE_TIMEOUT,
+        PutStatus.SLAVE_NOT_AVAILABLE,
+    }
+)
+
+
+class PutResult:
+    """The outcome of one put: a status, and for stored messages where they went.
+
+    ``PUT_OK`` from ``MessageStore.put`` means appended.  Whether it is also on the disk is
+    known once the store has flushed up to ``end_offset``.
+    """
+
+    __slots__ = (
+        "message_count",
+        "physical_offset",
+        "queue_offset",
+        "reason",
+        "record_offsets",
+        "size",
+        "status",
+        "store_host",
+        "store_timestamp",
+        "wait_for_flush",
+    )
+
+    def __init__(
+        self,
+        status: PutStatus,
+        physical_offset: int = -1,
+        size: int = 0,
+        queue_offset: int = -1,
+        store_timestamp: int = 0,
+        store_host: bytes = b"",
+        wait_for_flush: bool = False,
+        message_count: int = 1,
+        record_offsets: tuple[int, ...] = (),
+        reason: str = "",
+    ) -> None:
+        self.status = status
+        self.physical_offset = physical_offset
+        self.size = size
+        self.queue_offset = queue_offset
+        self.store_timestamp = store_timestamp
+        self.store_host = store_host
+        self.wait_for_flush = wait_for_flush
+        self.message_count = message_count
+        self.record_offsets = record_offsets
+        self.reason = reason
+
+    def __repr__(self) -> str:
+        return (
+            f"PutResult({self.status.name}, physical_offset={self.physical_offset}, "
+            f"queue_offset={self.queue_offset}, reason={self.reason!r})"
+        )
+
+    @property
+    def ok(self) -> bool:
+        """Whether the message was appended and nothing asked for has failed yet."""
+        return self.status is PutStatus.PUT_OK
+
+    @property
+    def end_offset(self) -> int:
+        """The log offset after the last byte of the stored message or batch."""
+        return self.physical_offset + self.size
+
+    @property
+    def message_id(self) -> str:
+        """The offset id clients get; the ids of a batch are joined by commas."""
+        offsets = self.record_offsets or (self.physical_offset,)
+        return ",".join(encode_offset_id(self.store_host, offset) for offset in offsets)
+
+    def with_status(self, status: PutStatus, reason: str = "") -> Self:
+        """Change the status of this result in place and return it."""
+        self.status = status
+        self.reason = reason
+        return self
+
+
+class GetStatus(Enum):
+    """How a read of a queue ended."""
+
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+
+
+class GetResult:
+    """Messages of one queue as views into mapped files; release it when they are sent.
+
+    The views stay valid until ``release``; after that they must not be touched.  Use it as a
+    context manager, or call ``release`` exactly when the last byte has left the process.
+    """
+
+    __slots__ = (
+        "_held",
+        "max_offset",
+        "messages",
+        "min_offset",
+        "next_begin_offset",
+        "queue_offsets",
+        "status",
+        "suggest_slave",
+        "total_size",
+    )
+
+    def __init__(
+        self, status: GetStatus, *, next_begin_offset: int, min_offset: int, max_offset: int
+    ) -> None:
+        self.status = status
+        self.next_begin_offset = next_begin_offset
+        self.min_offset = min_offset
+        self.max_offset = max_offset
+        self.messages: list[memoryview] = []
+        self.queue_offsets: list[int] = []
+        self.total_size = 0
+        self.suggest_slave = False
+        self._held: list[MappedFile] = []
+
+    def hold(self, file: MappedFile) -> None:
+        """Take over one reference to ``file`` that the caller has acquired."""
+        self._held.append(file)
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def __iter__(self) -> Iterator[memoryview]:
+        return iter(self.messages)
+
+    @property
+    def commercial_count(self) -> int:
+        """Messages counted in units of 64 KiB begun, as RocketMQ bills them."""
+        return sum(-(-len(message) // 65536) for message in self.messages)
+
+    def release(self) -> None:
+        """Give the files back; a second call does nothing."""
+        held, self._held = self._held, []
+        for message in self.messages:
+            message.release()
+        self.messages = []
+        for file in held:
+            file.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()

@@ -1,0 +1,475 @@
+"""A file system in memory that loses what was not synced.
+
+``SimulatedFiles`` stands in for ``LocalFiles``.  It counts every call, can stop at any of them as
+if the power had failed, can make any of them fail, and then shows the file systems that a next
+start may find.  Writes through a view need no call: two contents of each file are compared.
+"""
+
+import builtins
+import contextlib
+import errno
+import threading
+from collections.abc import Callable, Iterator
+from enum import Enum
+from pathlib import Path
+from random import Random
+from typing import Final, NamedTuple
+
+from flintmq.store.clock import Clock
+from flintmq.store.errors import StoreError, StoreLoadError, StoreLockedError
+from flintmq.store.files import (
+    Buffer,
+    DiskUsage,
+    FileEntry,
+    FileLock,
+    MappedRegion,
+    create_by_rename,
+)
+from flintmq.store.local_region import typed_errors
+from flintmq.testing.clock import ManualClock
+from flintmq.testing.simulated_disk import Disk, NameChange, os_error
+from flintmq.testing.simulated_inode import PAGE_SIZE, Inode, Survival, pages_of
+
+ROOT: Final = Path("/store")
+"""A directory that is durably there from the start."""
+
+_UNLIMITED: Final = 1 << 40
+
+
+class SimulatedCrash(BaseException):
+    """The machine stopped before this call; nothing catches it but the test."""
+
+    def __init__(self, call_number: int) -> None:
+        self.call_number = call_number
+        super().__init__(f"crashed before call {call_number}")
+
+
+class Fault(Enum):
+    """How a call fails."""
+
+    EIO = errno.EIO
+    """An I/O error.  After a sync that fails so, dirty pages count as clean and are lost."""
+    ENOSPC = errno.ENOSPC
+    """The disk is full."""
+    SHORT_WRITE = -1
+    """Half of the bytes are written, then the disk is full."""
+
+
+class Call(NamedTuple):
+    """One call of ``SimulatedFiles`` or of a region; its number is its index in ``calls``."""
+
+    operation: str
+    path: Path
+    changes: bool
+    """Whether it changes anything: a crash before a call that only looks shows nothing new."""
+
+
+class SimulatedFiles:
+    """A ``Files`` in memory; tests may use it from several threads."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock | None = None,
+        root: Path = ROOT,
+        capacity: int | None = None,
+        checks_reservations: bool = True,
+    ) -> None:
+        """Make a file system that holds the empty directory ``root``.
+
+        ``capacity`` limits the bytes of all files.  With ``checks_reservations`` a sync fails the
+        test when bytes were written through a view that nobody had reserved.
+        """
+        self.clock: Clock = clock if clock is not None else ManualClock()
+        self.root = root
+        self.capacity = capacity
+        self.checks_reservations = checks_reservations
+        self.calls: list[Call] = []
+        """Every call so far."""
+        self.crash_at: int | None = None
+        """The number of the call before which everything stops."""
+        self._faults: dict[int, Fault] = {}
+        self._next_faults: list[tuple[str, str | None, Fault]] = []
+        self._frozen: dict[Inode, bytes] | None = None
+        self._locks: set[Path] = set()
+        self._mutex = threading.RLock()
+        self._disk = Disk(root)
+
+    # -- steering ----------------------------------------------------------------------------
+
+    def fail(self, call_number: int, fault: Fault) -> None:
+        """Let the call of that number fail."""
+        self._faults[call_number] = fault
+
+    def fail_next(self, operation: str, fault: Fault, *, name: str | None = None) -> None:
+        """Let the next call of an operation fail, of any file or of one with that name."""
+        self._next_faults.append((operation, name, fault))
+
+    @property
+    def crashed(self) -> bool:
+        """Whether ``crash_at`` was reached."""
+        return self._frozen is not None
+
+    def count(self, operation: str) -> int:
+        """Return how many calls of an operation there were."""
+        return sum(call.operation == operation for call in self.calls)
+
+    def change_numbers(self) -> list[int]:
+        """Return the numbers of the calls that change something: the places worth a crash."""
+        return [number for number, call in enumerate(self.calls) if call.changes]
+
+    def write_back(self, rng: Random, *, share: float = 0.5) -> None:
+        """Let the kernel write some dirty pages to the disk on its own, as it may at any time.
+
+        Called between the steps of a test this gives images that mix several moments.
+        """
+        with self._mutex:
+            for inode in self._disk.inodes():
+                inode.write_back(lambda _: rng.random() < share)
+
+    # -- what a next start finds -------------------------------------------------------------
+
+    def process_crash_image(self) -> "SimulatedFiles":
+        """Return the file system after the process was killed: all it has written is there.
+
+        What was not synced is still not on the disk, and a power failure may take it yet.
+        """
+        with self._mutex:
+            return self._image(self._disk.copy(self._seen))
+
+    def crash_images(self, rng: Random, count: int) -> "Iterator[SimulatedFiles]":
+        """Yield file systems that a power failure may leave.
+
+        First the one where nothing survived that was not synced, then the one where everything
+        did, then ``count`` random ones.  In those a file has any size it had since its last sync;
+        a page is old, new, or torn between sectors or words; of the operations on names a prefix
+        has happened, as with ext4, and at times a few later ones that do not need the rest.
+        """
+        disk = self._disk
+        with self._mutex:
+            nothing = self._image(disk.after_power_loss(set(), lambda inode: inode.durable))
+            everything = disk.after_power_loss(disk.journal.all_survive(), self._seen)
+        yield nothing
+        yield self._image(everything)
+        for _ in range(count):
+            yield self._random_image(rng)
+
+    def _random_image(self, rng: Random) -> "SimulatedFiles":
+        shared = Survival(rng) if rng.random() < 0.5 else None
+
+        def survived(inode: Inode) -> bytes:
+            survival = shared if shared is not None else Survival(rng)
+            return survival.content_of(inode, self._seen(inode))
+
+        with self._mutex:
+            survivors = self._disk.journal.some_survive(rng)
+            return self._image(self._disk.after_power_loss(survivors, survived))
+
+    def _image(self, disk: Disk) -> "SimulatedFiles":
+        image = SimulatedFiles(
+            clock=self.clock,
+            root=self.root,
+            capacity=self.capacity,
+            checks_reservations=self.checks_reservations,
+        )
+        image._disk = disk
+        return image
+
+    def _seen(self, inode: Inode) -> bytes:
+        """Return what the process saw: at the moment of the crash, when there was one."""
+        if self._frozen is not None and inode in self._frozen:
+            return self._frozen[inode]
+        return bytes(inode.content)
+
+    # -- Files -------------------------------------------------------------------------------
+
+    def open(self, path: Path, *, read_only: bool = False) -> MappedRegion:
+        """Map an existing file at its current size; an empty file raises StoreLoadError."""
+        with self.call("open", path, changes=False):
+            inode = self._disk.inode(path)
+            if not inode.content:
+                raise StoreLoadError(path, "the file is empty")
+            return SimulatedRegion(self, inode, path, read_only=read_only)
+
+    def create(self, path: Path, size: int, *, reserve: bool = True) -> MappedRegion:
+        """Make and map a new file of ``size`` zeros, and the directories above it."""
+        assert size > 0, size
+        with self.call("create", path, size=size):
+            directory = self._disk.make_directories(path.parent)
+            if path.name in directory.visible:
+                raise os_error(errno.EEXIST)
+            inode = Inode(bytearray(size), modified_ms=self.clock.now_ms())
+            if reserve:
+                self.reserve(inode, 0, size)
+            self._disk.journal.add(NameChange(directory, path.name, inode))
+            return SimulatedRegion(self, inode, path, read_only=False)
+
+    def create_durable(self, path: Path, size: int) -> MappedRegion:
+        """Make and map a new reserved file that is durably there whole, or not at all."""
+        return create_by_rename(self, path, size)
+
+    def read(self, path: Path, *, limit: int | None = None) -> bytes:
+        """Return the content of a file, at most ``limit`` bytes; FileNotFoundError passes."""
+        with self.call("read", path, changes=False):
+            if self._disk.find(path) is not None:
+                return bytes(self._disk.inode(path).content[:limit])
+        raise os_error(errno.ENOENT)
+
+    def write(self, path: Path, data: bytes) -> None:
+        """Make ``data`` the content of a file, new or not: neither atomic nor synced."""
+        with self.call("write", path, size=len(data), short=True) as fault:
+            directory = self._disk.directory(path.parent)
+            if path.name not in directory.visible:
+                empty = Inode(bytearray(), modified_ms=self.clock.now_ms())
+                self._disk.journal.add(NameChange(directory, path.name, empty))
+            inode = self._disk.inode(path)
+            inode.replace(b"")
+            written = data[: len(data) // 2] if fault is not None else data
+            self.reserve(inode, 0, len(written))
+            inode.replace(written)
+            inode.modified_ms = self.clock.now_ms()
+            if fault is not None:
+                raise os_error(errno.ENOSPC)
+
+    def sync(self, path: Path) -> None:
+        """Make the content of a file durable."""
+        found = self._disk.find(path)
+        dropped = found.drop if isinstance(found, Inode) else None
+        with self.call("sync", path, on_failure=dropped):
+            self.sync_inode(self._disk.inode(path))
+
+    def sync_directory(self, path: Path) -> None:
+        """Make the names in a directory durable."""
+        with self.call("sync_directory", path):
+            self._disk.journal.sync(self._disk.directory(path))
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a file another name, in place of a file that has it already."""
+        with self.call("rename", source):
+            inode = self._disk.inode(source)
+            self._disk.journal.add(
+                NameChange(self._disk.directory(source.parent), source.name, None),
+                NameChange(self._disk.directory(target.parent), target.name, inode),
+            )
+
+    def remove(self, path: Path, *, missing_ok: bool = False) -> None:
+        """Remove a file; FileNotFoundError passes unless ``missing_ok``."""
+        with self.call("remove", path):
+            if self._disk.find(path) is not None:
+                self._disk.inode(path)
+                self._disk.journal.add(
+                    NameChange(self._disk.directory(path.parent), path.name, None)
+                )
+                return
+        if not missing_ok:
+            raise os_error(errno.ENOENT)
+
+    def remove_directory(self, path: Path) -> bool:
+        """Remove an empty directory; return False when it is not empty or not there."""
+        with self.call("remove_directory", path):
+            if self._disk.find(path) is None or self._disk.directory(path).visible:
+                return False
+            self._disk.journal.add(NameChange(self._disk.directory(path.parent), path.name, None))
+            return True
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory and those above it, as far as they are missing."""
+        with self.call("make_directory", path):
+            self._disk.make_directories(path)
+
+    def list(self, path: Path) -> builtins.list[FileEntry]:
+        """Return the entries of a directory by name; none when the directory is missing."""
+        with self.call("list", path, changes=False):
+            if self._disk.find(path) is None:
+                return []
+            return sorted(
+                FileEntry(name, len(node.content), node.modified_ms, is_directory=False)
+                if isinstance(node, Inode)
+                else FileEntry(name, PAGE_SIZE, 0, is_directory=True)
+                for name, node in self._disk.directory(path).visible.items()
+            )
+
+    def exists(self, path: Path) -> bool:
+        """Tell whether there is a file or directory of that name."""
+        with self.call("exists", path, changes=False):
+            return self._disk.find(path) is not None
+
+    def size(self, path: Path) -> int | None:
+        """Return the bytes of a file, None when it is missing."""
+        with self.call("size", path, changes=False):
+            return None if self._disk.find(path) is None else len(self._disk.inode(path).content)
+
+    def modified_ms(self, path: Path) -> int | None:
+        """Return when a file was last written, None when it is missing."""
+        with self.call("modified_ms", path, changes=False):
+            return None if self._disk.find(path) is None else self._disk.inode(path).modified_ms
+
+    def lock(self, path: Path) -> FileLock:
+        """Take the lock that marks a store as in use; StoreLockedError when somebody has it."""
+        with self.call("lock", path):
+            if path in self._locks:
+                raise StoreLockedError(path)
+            directory = self._disk.make_directories(path.parent)
+            if path.name not in directory.visible:
+                inode = Inode(bytearray(), modified_ms=self.clock.now_ms())
+                self._disk.journal.add(NameChange(directory, path.name, inode))
+            inode = self._disk.inode(path)
+            inode.replace(b"lock")
+            inode.sync()
+            self._locks.add(path)
+            return _Lock(self._locks, path)
+
+    def usage(self, path: Path) -> DiskUsage | None:
+        """Return how full the file system of ``path`` is, None when there is no such path."""
+        with self.call("usage", path, changes=False):
+            if self._disk.find(path) is None:
+                return None
+            total = self.capacity if self.capacity is not None else _UNLIMITED
+            free = max(total - self._disk.used(), 0)
+            return DiskUsage(total, free, free)
+
+    # -- what regions need -------------------------------------------------------------------
+
+    def reserve(self, inode: Inode, start: int, end: int) -> None:
+        """Give a range of a file blocks, while there is room."""
+        wanted = set(pages_of(start, end)) - inode.reserved
+        room = self.capacity
+        if room is not None and self._disk.used() + len(wanted) * PAGE_SIZE > room:
+            raise os_error(errno.ENOSPC)
+        inode.reserved |= wanted
+
+    def sync_inode(self, inode: Inode) -> None:
+        """Copy what is seen of a file to the disk."""
+        if inode.sync():
+            inode.modified_ms = self.clock.now_ms()
+
+    @contextlib.contextmanager
+    def call(
+        self,
+        operation: str,
+        path: Path,
+        *,
+        changes: bool = True,
+        size: int = 0,
+        short: bool = False,
+        on_failure: Callable[[], None] | None = None,
+    ) -> Iterator[Fault | None]:
+        """Count a call, and stop or fail at it; what goes wrong inside becomes a typed error.
+
+        A call that writes says so with ``short``: it is told when to write half and fail.
+        """
+        with self._mutex, typed_errors(path, operation.replace("_", " "), size=size):
+            fault = self._begin(Call(operation, path, changes))
+            if fault is not None and not (short and fault is Fault.SHORT_WRITE):
+                if on_failure is not None:
+                    on_failure()
+                raise os_error(errno.EIO if fault is Fault.EIO else errno.ENOSPC)
+            yield fault
+
+    def _begin(self, call: Call) -> Fault | None:
+        number = len(self.calls)
+        if self.crash_at is not None and number >= self.crash_at:
+            if self._frozen is None:
+                self._frozen = {inode: bytes(inode.content) for inode in self._disk.inodes()}
+            raise SimulatedCrash(number)
+        self.calls.append(call)
+        for rule in self._next_faults:
+            operation, name, fault = rule
+            if operation == call.operation and name in (None, call.path.name):
+                self._next_faults.remove(rule)
+                return fault
+        return self._faults.get(number)
+
+
+class SimulatedRegion:
+    """A ``MappedRegion`` of ``SimulatedFiles``."""
+
+    def __init__(self, files: SimulatedFiles, inode: Inode, path: Path, *, read_only: bool) -> None:
+        """Map a file; every region of it shows the same bytes."""
+        self.path = path
+        self.size = len(inode.content)
+        self.read_only = read_only
+        view = memoryview(inode.content)
+        self.view = view.toreadonly() if read_only else view
+        self._files = files
+        self._inode: Inode | None = inode
+        inode.region_count += 1
+
+    def reserve(self, start: int, end: int) -> None:
+        """Make sure that the disk has room for the bytes from ``start`` to ``end``."""
+        inode = self._writable()
+        assert 0 <= start <= end <= self.size, (start, end, self.size)
+        if inode.reserved.issuperset(pages_of(start, end)):
+            return
+        with self._files.call("reserve", self.path, size=end - start):
+            self._files.reserve(inode, start, end)
+
+    def write(self, position: int, data: Buffer) -> None:
+        """Write ``data`` at ``position``; the view shows it at once."""
+        inode = self._writable()
+        assert 0 <= position <= position + len(data) <= self.size, (position, len(data), self.size)
+        with self._files.call("region_write", self.path, size=len(data), short=True) as fault:
+            written = data[: len(data) // 2] if fault is not None else data
+            end = position + len(written)
+            self._files.reserve(inode, position, end)
+            self.view[position:end] = written
+            inode.modified_ms = self._files.clock.now_ms()
+            if fault is not None:
+                raise os_error(errno.ENOSPC)
+
+    def sync(self) -> None:
+        """Make every byte written so far durable, through the view or not."""
+        if self.read_only:
+            return
+        inode = self._writable()
+        if self._files.checks_reservations:
+            unreserved = inode.unreserved_pages()
+            assert not unreserved, f"{self.path}: written without being reserved: {unreserved}"
+        with self._files.call("region_sync", self.path, on_failure=inode.drop):
+            self._files.sync_inode(inode)
+
+    def advise_will_need(self, start: int, size: int) -> None:
+        """Do nothing: everything is in memory."""
+
+    def data_ranges(self, start: int) -> Iterator[tuple[int, int]]:
+        """Yield the rest of the file from ``start``, if there is any."""
+        if start < self.size:
+            yield start, self.size
+
+    def warm(self) -> None:
+        """Write zeros over a file that was just created."""
+        self.write(0, bytes(self.size))
+
+    def close(self) -> None:
+        """Release the view; a second call does nothing.  It is no call that could crash."""
+        inode, self._inode = self._inode, None
+        if inode is None:
+            return
+        view, self.view = self.view, memoryview(b"")
+        inode.region_count -= 1
+        try:
+            view.release()
+            if inode.region_count == 0:
+                # A bytearray refuses to grow while anybody has a view of it.
+                inode.content.append(0)
+                del inode.content[-1:]
+        except BufferError as error:
+            raise StoreError(f"{self.path}: closed while it is still read") from error
+
+    def _writable(self) -> Inode:
+        if self._inode is None:
+            raise StoreError(f"{self.path}: used after it was closed")
+        if self.read_only:
+            raise StoreError(f"{self.path}: opened for reading only")
+        return self._inode
+
+
+class _Lock:
+    def __init__(self, held: set[Path], path: Path) -> None:
+        self._held = held
+        self._path: Path | None = path
+
+    def release(self) -> None:
+        if self._path is not None:
+            self._held.discard(self._path)
+            self._path = None

@@ -1,0 +1,9 @@
+import pytest
+
+from tests.interop.java_toolchain import JavaToolchain
+
+
+@pytest.fixture(scope="session")
+def toolchain() -> JavaToolchain:
+    """Java and our programs, or a skipped test."""
+    return JavaToolchain.find()

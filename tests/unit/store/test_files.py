@@ -1,0 +1,567 @@
+"""What every ``Files`` promises, proven of the real one and of the simulated one alike."""
+
+import errno
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from flintmq.store.errors import (
+    DiskFullError,
+    StoreError,
+    StoreIOError,
+    StoreLoadError,
+    StoreLockedError,
+)
+from flintmq.store.files import (
+    DiskUsage,
+    Files,
+    LocalFiles,
+    make_directory_durable,
+    safe_child,
+    staging_directory,
+)
+from flintmq.testing import ROOT, SimulatedFiles
+
+SIZE = 3 * 4096 + 100
+
+
+class Place(NamedTuple):
+    files: Files
+    root: Path
+
+
+@pytest.fixture(params=["local", "simulated"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    if request.param == "local":
+        yield Place(LocalFiles(), tmp_path)
+    else:
+        yield Place(SimulatedFiles(), ROOT)
+
+
+def test_a_new_file_is_zeros_of_the_wanted_size(place: Place) -> None:
+    path = place.root / "a" / "b" / "file"
+    region = place.files.create(path, SIZE)
+    assert (region.path, region.size, region.read_only) == (path, SIZE, False)
+    assert region.view == bytes(SIZE)
+    region.close()
+    assert place.files.size(path) == SIZE
+    assert place.files.read(path) == bytes(SIZE)
+
+
+def test_a_file_made_without_reserving_has_its_size_too(place: Place) -> None:
+    region = place.files.create(place.root / "file", SIZE, reserve=False)
+    region.reserve(4000, 5000)
+    region.view[4000:5000] = b"x" * 1000
+    region.sync()
+    region.close()
+    assert place.files.read(place.root / "file") == bytes(4000) + b"x" * 1000 + bytes(SIZE - 5000)
+
+
+def test_an_existing_file_is_not_created_again(place: Place) -> None:
+    place.files.write(place.root / "file", b"precious")
+    for create in (place.files.create, place.files.create_durable):
+        with pytest.raises(StoreIOError) as caught:
+            create(place.root / "file", SIZE)
+        assert isinstance(caught.value.cause, FileExistsError)
+    assert place.files.read(place.root / "file") == b"precious"
+
+
+def test_what_one_region_writes_another_sees(place: Place) -> None:
+    writer = place.files.create(place.root / "file", SIZE)
+    reader = place.files.open(place.root / "file", read_only=True)
+    writer.view[10:15] = b"hello"
+    writer.write(4096, b"world")
+    assert bytes(reader.view[10:15]) == b"hello"
+    assert bytes(writer.view[4096:4101]) == b"world"
+    assert bytes(reader.view[4096:4101]) == b"world"
+    reader.close()
+    writer.close()
+
+
+def test_a_region_opened_for_reading_cannot_be_changed(place: Place) -> None:
+    place.files.write(place.root / "file", b"abc")
+    region = place.files.open(place.root / "file", read_only=True)
+    assert region.read_only
+    with pytest.raises(TypeError):
+        region.view[0] = 1
+    region.sync()
+    changes: list[Callable[[], object]] = [
+        lambda: region.write(0, b"x"),
+        lambda: region.reserve(0, 3),
+    ]
+    for change in changes:
+        with pytest.raises(StoreError, match="reading only"):
+            change()
+    region.close()
+
+
+def test_an_opened_file_can_be_written_and_synced(place: Place) -> None:
+    place.files.write(place.root / "file", b"abc")
+    region = place.files.open(place.root / "file")
+    region.view[0:1] = b"A"
+    region.write(2, memoryview(b"xCx")[1:2])
+    region.sync()
+    region.close()
+    assert place.files.read(place.root / "file") == b"AbC"
+
+
+def test_an_empty_file_cannot_be_mapped(place: Place) -> None:
+    place.files.write(place.root / "file", b"")
+    with pytest.raises(StoreLoadError, match="empty"):
+        place.files.open(place.root / "file")
+
+
+def test_a_missing_file_cannot_be_mapped(place: Place) -> None:
+    with pytest.raises(StoreIOError) as caught:
+        place.files.open(place.root / "file")
+    assert isinstance(caught.value.cause, FileNotFoundError)
+
+
+def test_closing_a_region_that_is_still_read_is_an_error(place: Place) -> None:
+    region = place.files.create(place.root / "file", SIZE)
+    region.view[0:5] = b"stays"
+    kept = region.view[0:5]
+    with pytest.raises(StoreError, match="still read"):
+        region.close()
+    assert bytes(kept) == b"stays"
+    region.close()
+
+
+def test_a_closed_region_refuses_to_work(place: Place) -> None:
+    place.files.write(place.root / "file", b"abc")
+    region = place.files.open(place.root / "file")
+    region.close()
+    region.close()
+    uses: list[Callable[[], object]] = [lambda: region.write(0, b"x"), region.sync]
+    for use in uses:
+        with pytest.raises(StoreError, match="closed"):
+            use()
+
+
+def test_data_ranges_cover_every_byte_that_is_not_zero(place: Place) -> None:
+    size = 1 << 20
+    region = place.files.create(place.root / "file", size)
+    for position in (0, 300_000, size - 1):
+        region.view[position] = 1
+    for start in (0, 1, 300_000, 300_001, size - 1, size):
+        covered = [
+            position
+            for begin, end in region.data_ranges(start)
+            for position in range(begin, end)
+            if region.view[position]
+        ]
+        assert covered == [position for position in (0, 300_000, size - 1) if position >= start]
+        assert all(start <= begin < end <= size for begin, end in region.data_ranges(start))
+    region.close()
+
+
+def test_a_warm_file_is_still_zeros(place: Place) -> None:
+    region = place.files.create(place.root / "file", SIZE)
+    region.warm()
+    region.sync()
+    region.advise_will_need(5000, 1 << 30)
+    assert region.view == bytes(SIZE)
+    region.close()
+
+
+def test_a_durable_file_leaves_no_other_name(place: Place) -> None:
+    path = place.root / "commitlog" / "file"
+    region = place.files.create_durable(path, SIZE)
+    assert region.path == path
+    region.view[0:1] = b"x"
+    region.sync()
+    region.close()
+    assert [entry.name for entry in place.files.list(path.parent)] == ["file"]
+    assert place.files.list(staging_directory(path.parent)) == []
+    assert place.files.read(path, limit=2) == b"x\0"
+
+
+def test_a_durable_file_replaces_what_a_crash_left_half_made(place: Place) -> None:
+    path = place.root / "commitlog" / "file"
+    half_made = staging_directory(path.parent) / "file"
+    place.files.make_directory(half_made.parent)
+    place.files.write(half_made, b"half")
+    place.files.create_durable(path, SIZE).close()
+    assert place.files.read(path) == bytes(SIZE)
+    assert not place.files.exists(half_made)
+
+
+def test_written_content_replaces_the_old_one(place: Place) -> None:
+    path = place.root / "file"
+    place.files.write(path, b"a long old content")
+    place.files.write(path, b"new")
+    place.files.sync(path)
+    assert place.files.read(path) == b"new"
+    assert place.files.read(path, limit=2) == b"ne"
+    assert place.files.size(path) == 3
+
+
+def test_missing_things_are_told_apart_from_failures(place: Place) -> None:
+    path = place.root / "missing"
+    with pytest.raises(FileNotFoundError):
+        place.files.read(path)
+    with pytest.raises(FileNotFoundError):
+        place.files.remove(path)
+    place.files.remove(path, missing_ok=True)
+    assert not place.files.exists(path)
+    assert place.files.size(path) is None
+    assert place.files.modified_ms(path) is None
+    assert place.files.usage(path) is None
+    assert place.files.list(path) == []
+    assert not place.files.remove_directory(path)
+    calls: list[Callable[[], object]] = [
+        lambda: place.files.sync(path),
+        lambda: place.files.sync_directory(path),
+        lambda: place.files.rename(path, place.root / "other"),
+        lambda: place.files.write(path / "below", b""),
+    ]
+    for call in calls:
+        with pytest.raises(StoreIOError) as caught:
+            call()
+        assert isinstance(caught.value.cause, FileNotFoundError)
+
+
+def test_a_file_is_no_directory_and_a_directory_no_file(place: Place) -> None:
+    place.files.write(place.root / "file", b"abc")
+    place.files.make_directory(place.root / "directory")
+    calls: list[Callable[[], object]] = [
+        lambda: place.files.list(place.root / "file"),
+        lambda: place.files.sync_directory(place.root / "file"),
+        lambda: place.files.make_directory(place.root / "file" / "below"),
+        lambda: place.files.create(place.root / "file" / "below", SIZE),
+        lambda: place.files.read(place.root / "directory"),
+        lambda: place.files.remove(place.root / "directory"),
+        lambda: place.files.open(place.root / "directory"),
+    ]
+    for call in calls:
+        with pytest.raises(StoreIOError):
+            call()
+    assert not place.files.exists(place.root / "file" / "below")
+    assert place.files.size(place.root / "file" / "below") is None
+
+
+def test_a_rename_takes_the_place_of_the_target(place: Place) -> None:
+    place.files.write(place.root / "a", b"new")
+    place.files.write(place.root / "b", b"old")
+    place.files.rename(place.root / "a", place.root / "b")
+    assert place.files.read(place.root / "b") == b"new"
+    assert not place.files.exists(place.root / "a")
+
+
+def test_entries_are_listed_by_name(place: Place) -> None:
+    for name in ("b", "a", "c"):
+        place.files.write(place.root / name, name.encode() * 3)
+    place.files.make_directory(place.root / "d" / "e")
+    entries = place.files.list(place.root)
+    assert [(entry.name, entry.is_directory) for entry in entries] == [
+        ("a", False),
+        ("b", False),
+        ("c", False),
+        ("d", True),
+    ]
+    assert {entry.size for entry in entries[:3]} == {3}
+    assert entries[0].modified_ms == place.files.modified_ms(place.root / "a")
+
+
+def test_only_an_empty_directory_is_removed(place: Place) -> None:
+    path = place.root / "directory"
+    place.files.make_directory(path)
+    place.files.write(path / "file", b"")
+    assert not place.files.remove_directory(path)
+    place.files.remove(path / "file")
+    assert place.files.remove_directory(path)
+    assert not place.files.exists(path)
+
+
+def test_a_removed_file_stays_mapped(place: Place) -> None:
+    region = place.files.create(place.root / "file", SIZE)
+    region.view[0:4] = b"here"
+    place.files.remove(place.root / "file")
+    assert bytes(region.view[0:4]) == b"here"
+    region.sync()
+    region.close()
+
+
+def test_a_store_is_locked_once(place: Place) -> None:
+    path = place.root / "store" / "lock"
+    lock = place.files.lock(path)
+    assert place.files.size(path) == 4
+    with pytest.raises(StoreLockedError, match="another broker") as caught:
+        place.files.lock(path)
+    assert caught.value.path == path
+    lock.release()
+    lock.release()
+    second = place.files.lock(path)
+    lock.release()
+    with pytest.raises(StoreLockedError):
+        place.files.lock(path)
+    second.release()
+    assert place.files.read(path) == b"lock"
+
+
+def test_usage_is_known_of_an_existing_path(place: Place) -> None:
+    usage = place.files.usage(place.root)
+    assert usage is not None
+    assert 0 <= usage.available <= usage.free <= usage.total
+    assert 0 <= usage.used_ratio <= 1
+
+
+def test_directories_are_made_durably_as_far_as_they_are_missing(place: Place) -> None:
+    path = place.root / "a" / "b" / "c"
+    make_directory_durable(place.files, path)
+    make_directory_durable(place.files, path)
+    assert place.files.exists(path)
+
+
+@pytest.mark.parametrize(
+    ("usage", "ratio"),
+    [
+        (DiskUsage(100, 25, 25), 0.75),
+        (DiskUsage(1000, 249, 249), 0.76),
+        (DiskUsage(100, 30, 20), 0.78),  # 70 used of the 90 that an ordinary user can have.
+        (DiskUsage(100, 100, 100), 0.0),
+        (DiskUsage(100, 0, 0), 1.0),
+        (DiskUsage(0, 0, 0), -1.0),
+    ],
+)
+def test_the_used_ratio_is_rounded_up_to_a_hundredth(usage: DiskUsage, ratio: float) -> None:
+    assert usage.used_ratio == ratio
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/etc", "a\0b", "x" * 256, "é" * 128])
+def test_a_name_that_leads_elsewhere_is_refused(name: str) -> None:
+    with pytest.raises(StoreError, match="not a file name"):
+        safe_child(Path("/root"), name)
+
+
+@pytest.mark.parametrize("name", ["topic", "%RETRY%group", "...", "x" * 255, "a b"])
+def test_an_ordinary_name_is_a_child(name: str) -> None:
+    assert safe_child(Path("/root"), name) == Path("/root") / name
+
+
+# -- the real file system alone --------------------------------------------------------------
+
+
+def open_descriptors(path: Path) -> int:
+    links = list(Path("/proc/self/fd").iterdir())
+    return sum(link.is_symlink() and link.readlink() == path for link in links)
+
+
+def test_a_file_that_is_only_read_needs_one_descriptor_at_most(tmp_path: Path) -> None:
+    files = LocalFiles()
+    created = files.create(tmp_path / "file", SIZE)
+    created.close()
+    assert open_descriptors(tmp_path / "file") == 0
+    region = files.open(tmp_path / "file")
+    of_the_map = 0 if sys.version_info >= (3, 13) else 1
+    assert open_descriptors(tmp_path / "file") == of_the_map
+    region.sync()
+    assert open_descriptors(tmp_path / "file") == of_the_map + 1
+    region.close()
+    assert open_descriptors(tmp_path / "file") == 0
+
+
+def test_a_reserved_file_has_its_blocks_and_an_unreserved_one_has_none(tmp_path: Path) -> None:
+    files = LocalFiles()
+    reserved = files.create(tmp_path / "reserved", 1 << 20)
+    sparse = files.create(tmp_path / "sparse", 1 << 20, reserve=False)
+    assert (tmp_path / "reserved").stat().st_blocks * 512 >= 1 << 20
+    assert (tmp_path / "sparse").stat().st_blocks == 0
+    sparse.reserve(8192, 8193)
+    sparse.reserve(8192, 12288)
+    assert (tmp_path / "sparse").stat().st_blocks * 512 == 4096
+    reserved.close()
+    sparse.close()
+
+
+def test_a_range_is_reserved_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    region = LocalFiles().create(tmp_path / "file", 1 << 20, reserve=False)
+    reserved: list[tuple[int, int]] = []
+
+    def posix_fallocate(descriptor: int, start: int, size: int) -> None:
+        reserved.append((start, size))
+
+    monkeypatch.setattr(os, "posix_fallocate", posix_fallocate)
+    region.reserve(0, 0)
+    region.reserve(100, 5000)
+    region.reserve(0, 8192)
+    region.reserve(8000, 8193)
+    region.reserve(4096, 12288)
+    region.reserve(500_000, 500_001)
+    region.reserve((1 << 20) - 1, 1 << 20)
+    region.close()
+    assert reserved == [
+        (0, 8192),
+        (4096, 8192),
+        (499_712, 4096),
+        ((1 << 20) - 4096, 4096),
+    ]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_leaves_nothing_half_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def posix_fallocate(descriptor: int, start: int, size: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "posix_fallocate", posix_fallocate)
+    files = LocalFiles()
+    for create in (files.create, files.create_durable):
+        with pytest.raises(DiskFullError) as caught:
+            create(tmp_path / "commitlog" / "file", SIZE)
+        assert caught.value.size == SIZE
+        assert caught.value.retriable
+    assert files.list(tmp_path / "commitlog") == []
+    assert files.list(tmp_path / "commitlog.new") == []
+
+
+def test_a_sync_that_fails_leaves_no_durable_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fdatasync(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
+    files = LocalFiles()
+    with pytest.raises(StoreIOError, match="sync"):
+        files.create_durable(tmp_path / "commitlog" / "file", SIZE)
+    assert files.list(tmp_path / "commitlog") == []
+    assert files.list(tmp_path / "commitlog.new") == []
+
+
+def test_a_directory_on_another_disk_gets_durable_files_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = LocalFiles()
+    log = tmp_path / "commitlog"
+    log.mkdir()
+    devices = {log: 1, tmp_path: 2}
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "_device", devices.__getitem__)
+        first = files.create_durable(log / "first", SIZE)
+    first.view[:5] = b"hello"
+    first.sync()
+    first.close()
+
+    def refuse(source: Path, target: Path) -> None:
+        raise StoreIOError(source, "rename", OSError(errno.EXDEV, "another disk"))
+
+    monkeypatch.setattr(files, "rename", refuse)  # A bind mount is only noticed here.
+    files.create_durable(log / "second", SIZE).close()
+    with pytest.raises(StoreIOError) as caught:
+        files.create_durable(log / "second", SIZE)
+    assert isinstance(caught.value.cause, FileExistsError)
+    assert files.read(log / "first") == b"hello".ljust(SIZE, b"\0")
+    assert files.read(log / "second") == bytes(SIZE)
+    assert [entry.name for entry in files.list(log)] == ["first", "second"]
+    assert files.list(tmp_path / "commitlog.new") == []
+
+
+def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pwrite = os.pwrite
+
+    def short(descriptor: int, data: memoryview, position: int) -> int:
+        return pwrite(descriptor, data[:3], position)
+
+    monkeypatch.setattr(os, "pwrite", short)
+    files = LocalFiles()
+    files.write(tmp_path / "file", b"0123456789")
+    region = files.open(tmp_path / "file")
+    region.write(1, b"abcdefgh")
+    region.close()
+    assert files.read(tmp_path / "file") == b"0abcdefgh9"
+
+
+def test_a_write_that_gets_nowhere_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "pwrite", lambda descriptor, data, position: 0)
+    with pytest.raises(StoreIOError, match="nothing was written"):
+        LocalFiles().write(tmp_path / "file", b"abc")
+
+
+def test_a_region_never_syncs_another_file_that_took_its_name(tmp_path: Path) -> None:
+    files = LocalFiles()
+    files.write(tmp_path / "file", b"abc")
+    region = files.open(tmp_path / "file")
+    files.write(tmp_path / "other", b"xyz")
+    files.rename(tmp_path / "other", tmp_path / "file")
+    with pytest.raises(StoreIOError, match="another file"):
+        region.sync()
+    region.close()
+
+
+def test_two_threads_open_one_descriptor(tmp_path: Path) -> None:
+    files = LocalFiles()
+    files.write(tmp_path / "file", b"abc")
+    region = files.open(tmp_path / "file")
+    before = open_descriptors(tmp_path / "file")
+    together = threading.Barrier(8)
+
+    def sync() -> None:
+        together.wait()
+        region.sync()
+
+    threads = [threading.Thread(target=sync) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert open_descriptors(tmp_path / "file") == before + 1
+    region.close()
+
+
+def test_a_link_to_nowhere_is_listed(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    assert [entry.name for entry in LocalFiles().list(tmp_path)] == ["link"]
+
+
+LOCK_IN_ANOTHER_PROCESS = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as file:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+    except OSError:
+        sys.exit(3)
+"""
+
+
+def test_another_process_is_locked_out_as_long_as_the_lock_is_held(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    command = [sys.executable, "-c", LOCK_IN_ANOTHER_PROCESS, str(path)]
+    lock = LocalFiles().lock(path)
+    with pytest.raises(StoreLockedError):
+        LocalFiles().lock(tmp_path / "." / "x" / ".." / "lock")
+    assert subprocess.run(command, check=False).returncode == 3
+    lock.release()
+    assert subprocess.run(command, check=False).returncode == 0
+
+
+HOLD_IN_ANOTHER_PROCESS = """
+import fcntl, sys
+with open(sys.argv[1], "w+b") as file:
+    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_lock_that_another_process_holds_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    command = [sys.executable, "-c", HOLD_IN_ANOTHER_PROCESS, str(path)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(StoreLockedError, match="another broker"):
+            LocalFiles().lock(path)
+        holder.communicate()
+    LocalFiles().lock(path).release()
