@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Final
 
 from flintmq.format.batch import decode_batch, join_properties
 from flintmq.format.errors import FormatError
-from flintmq.format.host import is_ipv6
 from flintmq.format.java import tags_code
 from flintmq.format.properties import encode_properties
 from flintmq.format.record import (
@@ -16,11 +16,10 @@ from flintmq.format.record import (
     record_size,
 )
 from flintmq.format.sys_flag import (
-    BORN_HOST_V6,
-    STORE_HOST_V6,
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
     TRANSACTION_NONE,
+    with_hosts,
 )
 from flintmq.model.property_names import (
     DELAY,
@@ -76,7 +75,7 @@ class RefusedError(StoreError):
 
 
 class Appender:
-    """The write path of a store, used by its one owner."""
+    """The write path of a store.  Puts of several threads take turns."""
 
     def __init__(
         self,
@@ -110,6 +109,7 @@ class Appender:
         self.began_ms = 0
         """When the append under way began, 0 while there is none; see ``is_page_cache_busy``."""
         self.closed = False
+        self._lock = threading.Lock()
 
     @property
     def is_page_cache_busy(self) -> bool:
@@ -125,15 +125,19 @@ class Appender:
     def put(self, message: Message) -> PutResult:
         """Append one message; never waits for the disk."""
         try:
-            if self.closed or self._is_slave or not self._flags.writable or self.began_ms:
+            if self._must_look():
                 self._refuse()
-            return self._append(message)
+            with self._lock:
+                try:
+                    return self._append(message)
+                finally:
+                    self.began_ms = 0
         except RefusedError as refused:
             result = PutResult(refused.status, reason=str(refused))
+        except FormatError as error:
+            result = PutResult(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
         except StoreError as error:
             result = PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED, reason=str(error))
-        finally:
-            self.began_ms = 0
         self._statistics.record_failed_put()
         return result
 
@@ -141,21 +145,25 @@ class Appender:
         properties = message.properties
         text = message.properties_text
         if text is None:
-            text = self._encode(properties)
+            text = encode_properties(properties)
         topic = message.topic
         queue_id = message.queue_id
-        body = message.body
-        sys_flag = message.sys_flag
-        self._check_lengths(topic, text, len(body))
+        if (
+            len(text) > PROPERTIES_LENGTH_MAX
+            or len(message.body) > self._body_size_max
+            or topic not in self._topics
+        ):
+            self._check_lengths(topic, text, len(message.body))
         if self._multi_dispatch and properties.get(INNER_MULTI_DISPATCH):
-            return self._append_multi(message, text)
-        in_queue = sys_flag & TRANSACTION_MASK in (TRANSACTION_NONE, TRANSACTION_COMMIT)
-        if in_queue and DELAY in properties:
+            return self._append_multi(message)
+        # A message put to the schedule topic itself waits there already.
+        if DELAY in properties and topic != SCHEDULE_TOPIC and _enters_queue(message.sys_flag):
             level = self._delay_level(properties)
             if level > 0:
                 properties = {**properties, REAL_TOPIC: topic, REAL_QID: str(queue_id)}
-                text = self._encode(properties)
+                text = encode_properties(properties)
                 topic, queue_id = SCHEDULE_TOPIC, level - 1
+                self._check_lengths(topic, text, len(message.body))
         return self._write(message, topic, queue_id, properties, text, NO_SLOTS)
 
     def _write(
@@ -167,12 +175,19 @@ class Appender:
         text: bytes,
         slots: Sequence[QueueSlot],
     ) -> PutResult:
+        """Give the message its place and times, and copy it there.
+
+        This is the hot path of a broker: it avoids what calls it can.
+        """
+        clock = self._clock
+        began = clock.monotonic()
+        self.began_ms = now = clock.now_ms()
         body = message.body
         born_host = message.born_host
         store_host = message.store_host
         sys_flag = message.sys_flag
         if len(born_host) != 8 or len(store_host) != 8:
-            sys_flag |= _host_flags(born_host, store_host)
+            sys_flag = with_hosts(sys_flag, born_host=born_host, store_host=store_host)
         topic_bytes = self._topics.get(topic) or self._encode_topic(topic)
         size = record_size(sys_flag, len(body), len(topic_bytes), len(text))
         if size > self._record_size_max:
@@ -180,14 +195,17 @@ class Appender:
                 PutStatus.MESSAGE_ILLEGAL,
                 f"record of {size} bytes, at most {self._record_size_max} fit",
             )
-        self.began_ms = now = self._clock.now_ms()
-        tags = self._tags_code(topic, properties, now)
+        if topic == SCHEDULE_TOPIC:
+            tags = self._due_time(properties, now)
+        else:
+            tags_text = properties.get(TAGS)
+            tags = tags_code(tags_text) if tags_text else 0
+        in_queue = not sys_flag & TRANSACTION_MASK or _enters_queue(sys_flag)
+        queue_key = (topic, queue_id)
+        queue_offset = self.next_offsets.get(queue_key, 0) if in_queue else 0
         file = self._log.room_for(size)
         position = file.wrote
         physical_offset = file.first_offset + position
-        in_queue = sys_flag & TRANSACTION_MASK in (TRANSACTION_NONE, TRANSACTION_COMMIT)
-        queue_key = (topic, queue_id)
-        queue_offset = self.next_offsets.get(queue_key, 0) if in_queue else 0
         record = encode_record(
             topic_bytes,
             queue_id,
@@ -230,7 +248,7 @@ class Appender:
             ),
         )
         self._dispatcher.add(request)
-        self._statistics.record_put(topic, 1, size, 0)
+        self._statistics.record_put(topic, 1, size, int((clock.monotonic() - began) * 1_000_000))
         return PutResult(
             PutStatus.PUT_OK,
             physical_offset,
@@ -241,7 +259,7 @@ class Appender:
             self._waits and _wants_wait(properties),
         )
 
-    def _append_multi(self, message: Message, text: bytes) -> PutResult:
+    def _append_multi(self, message: Message) -> PutResult:
         """Append a message that enters further queues besides its own (spec: multi-dispatch)."""
         lmq = self._config.enable_lmq
         names = message.properties[INNER_MULTI_DISPATCH].split(",")
@@ -256,7 +274,7 @@ class Appender:
         properties = {name: value for name, value in message.properties.items() if name != WAIT} | {
             INNER_MULTI_QUEUE_OFFSET: ",".join(str(slot.queue_offset) for slot in slots)
         }
-        text = self._encode(properties)
+        text = encode_properties(properties)
         self._check_lengths(message.topic, text, len(message.body))
         result = self._write(message, message.topic, message.queue_id, properties, text, slots)
         result.wait_for_flush = self._waits and _wants_wait(message.properties)
@@ -269,17 +287,19 @@ class Appender:
     def put_batch(self, batch: MessageBatch) -> PutResult:
         """Append the messages of a batch together: all of them, in one file, or none."""
         try:
-            if self.closed or self._is_slave or not self._flags.writable or self.began_ms:
+            if self._must_look():
                 self._refuse()
-            return self._append_batch(batch)
+            with self._lock:
+                try:
+                    return self._append_batch(batch)
+                finally:
+                    self.began_ms = 0
         except RefusedError as refused:
             result = PutResult(refused.status, reason=str(refused))
         except FormatError as error:
             result = PutResult(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
         except StoreError as error:
             result = PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED, reason=str(error))
-        finally:
-            self.began_ms = 0
         self._statistics.record_failed_put()
         return result
 
@@ -289,15 +309,16 @@ class Appender:
                 PutStatus.MESSAGE_ILLEGAL,
                 f"batch of {len(batch.body)} bytes, at most {self._body_size_max}",
             )
-        if batch.sys_flag & TRANSACTION_MASK != TRANSACTION_NONE or DELAY in batch.properties:
+        is_delayed = DELAY in batch.properties and self._delay_level(batch.properties) > 0
+        if batch.sys_flag & TRANSACTION_MASK != TRANSACTION_NONE or is_delayed:
             raise RefusedError(PutStatus.MESSAGE_ILLEGAL, "a batch is neither half nor delayed")
         text = batch.properties_text
         if text is None:
-            text = self._encode(batch.properties)
+            text = encode_properties(batch.properties)
         self._check_lengths(batch.topic, text, 0)
         sys_flag = batch.sys_flag
         if len(batch.born_host) != 8 or len(batch.store_host) != 8:
-            sys_flag |= _host_flags(batch.born_host, batch.store_host)
+            sys_flag = with_hosts(sys_flag, born_host=batch.born_host, store_host=batch.store_host)
         topic_bytes = self._topics.get(batch.topic) or self._encode_topic(batch.topic)
         items = decode_batch(batch.body, count_max=BATCH_COUNT_MAX)
         if not items:
@@ -388,6 +409,10 @@ class Appender:
 
     # -- checks ------------------------------------------------------------------------------
 
+    def _must_look(self) -> bool:
+        """Whether there may be a reason to refuse a put."""
+        return bool(self.began_ms or self.closed or self._is_slave or not self._flags.writable)
+
     def _refuse(self) -> None:
         """Raise why nothing can be put right now."""
         if self.closed:
@@ -448,13 +473,6 @@ class Appender:
         self._topics[topic] = encoded
         return encoded
 
-    @staticmethod
-    def _encode(properties: Mapping[str, str]) -> bytes:
-        try:
-            return encode_properties(properties)
-        except FormatError as error:
-            raise RefusedError(PutStatus.MESSAGE_ILLEGAL, str(error)) from error
-
     def _delay_level(self, properties: Mapping[str, str]) -> int:
         text = properties[DELAY]
         try:
@@ -465,19 +483,18 @@ class Appender:
             ) from None
         return min(level, self._delay_levels.max_level)
 
-    def _tags_code(self, topic: str, properties: Mapping[str, str], now: int) -> int:
-        if topic == SCHEDULE_TOPIC and DELAY in properties:
-            level = self._delay_level(properties)
-            if level > 0:
-                return self._delay_levels.due_time(level, now)
+    def _due_time(self, properties: Mapping[str, str], now: int) -> int:
+        """Return the tags code of a delayed message: when it is due."""
+        level = self._delay_level(properties) if DELAY in properties else 0
+        if level > 0:
+            return self._delay_levels.due_time(level, now)
         tags = properties.get(TAGS)
         return tags_code(tags) if tags else 0
 
 
-def _host_flags(born_host: bytes, store_host: bytes) -> int:
-    return (BORN_HOST_V6 if is_ipv6(born_host) else 0) | (
-        STORE_HOST_V6 if is_ipv6(store_host) else 0
-    )
+def _enters_queue(sys_flag: int) -> bool:
+    """Whether a record has a queue offset: prepared and rolled-back ones have none."""
+    return sys_flag & TRANSACTION_MASK in (TRANSACTION_NONE, TRANSACTION_COMMIT)
 
 
 def _keys(properties: Mapping[str, str]) -> Sequence[bytes]:

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Iterator
 
 from flintmq.format.record import BLANK_SIZE, encode_blank
-from flintmq.store.errors import StoreError
 from flintmq.store.mapped_file import MappedFile, Slice
 from flintmq.store.mapped_file_queue import MappedFileQueue
 
@@ -22,7 +21,9 @@ class CommitLog:
         self.files = files
         self.durable_reads = durable_reads
         self.file_size = files.file_size
-        self._tail: MappedFile | None = files.last
+        self._tail: MappedFile | None = None
+        self._room_end = 0
+        """Where the space that is reserved in the last file ends, less the room for a blank."""
 
     @property
     def min_offset(self) -> int:
@@ -44,6 +45,7 @@ class CommitLog:
     def reset_tail(self) -> None:
         """Look up the last file again, after files were loaded, cut or removed."""
         self._tail = self.files.last
+        self._room_end = 0
 
     def fits(self, size: int) -> bool:
         """Whether a record or batch of ``size`` bytes can be stored in one file at all."""
@@ -55,21 +57,29 @@ class CommitLog:
         A record never crosses a file: when it and a blank do not fit, the rest of the file
         becomes a blank record and the next file is opened.  The new file is made *before* the
         blank is written, so that a full disk leaves the log as it was.
+
+        Raises:
+            DiskFullError: there is no space; nothing has changed.
         """
         tail = self._tail
-        if tail is not None and size + BLANK_SIZE <= tail.size - tail.wrote:
+        if tail is not None and tail.wrote + size <= self._room_end:
             return tail
         if tail is None or tail.is_full:
-            tail = self.files.last_for_append(0)
-            if tail is None:
-                raise StoreError("the commit log could not make a file")
-            self._tail = tail
-            return tail
-        following = self.files.make_next()
-        self._write_blank(tail)
-        self._tail = following
-        logger.info("commit log rolled: file=%s", following.path.name)
-        return following
+            self._take_tail(self.files.last_for_append(0))
+        elif self._room_end == 0:
+            # A file that was loaded may be sparse, as a Java broker's is.
+            tail.region.reserve(tail.wrote, tail.size)
+            self._take_tail(tail)
+        else:
+            following = self.files.make_next()
+            self._write_blank(tail)
+            self._take_tail(following)
+            logger.info("commit log rolled: file=%s", following.path.name)
+        return self.room_for(size)
+
+    def _take_tail(self, file: MappedFile) -> None:
+        self._tail = file
+        self._room_end = file.size - BLANK_SIZE
 
     def _write_blank(self, file: MappedFile) -> None:
         rest = file.size - file.wrote

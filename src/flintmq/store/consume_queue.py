@@ -230,15 +230,26 @@ class ConsumeQueue:
         """
         end = queue_offset * UNIT_SIZE
         first = self.files.first
-        before = self.files.max_wrote
         if first is None:
             return 0
         if end <= first.first_offset:
+            dropped = self._written_from(first.first_offset // UNIT_SIZE)
             self.destroy()
-            return max(before // UNIT_SIZE - queue_offset, 0)
+            return dropped
+        dropped = self._written_from(queue_offset)
         self.files.truncate(end, zero=True)
         self.refresh()
-        return max(before - end, 0) // UNIT_SIZE
+        return dropped
+
+    def _written_from(self, queue_offset: int) -> int:
+        """Count the units from an offset on, up to the first one that was never written.
+
+        A file that was just loaded counts as full, so its positions do not tell.
+        """
+        count = 0
+        while (unit := self.unit_at(queue_offset + count)) is not None and unit[1] != 0:
+            count += 1
+        return count
 
     def refresh(self) -> None:
         """Derive the cached state from the files, after they were loaded or cut."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import logging
 import threading
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from flintmq.format.hash_batch import hash_keys
 from flintmq.format.index_file import (
@@ -38,6 +38,10 @@ INT_MAX: Final = 2**31 - 1
 SIGN: Final = 1 << 31
 RESERVE_STEP: Final = 256 * 1024
 TOPIC_CACHE_MAX: Final = 4096
+
+_read_slot: Final = SLOT.unpack_from
+_write_slot: Final = SLOT.pack_into
+_write_entry: Final = ENTRY.pack_into
 
 
 class IndexPosition(NamedTuple):
@@ -73,6 +77,8 @@ class KeyIndexFile:
         self.count = 1
         self.dirty = False
         self._reserved = 0
+        self._room_end = 0
+        """Where the entries end for which space is reserved."""
         if not fresh:
             header = IndexHeader.unpack_from(region.view)
             self.begin_time, self.end_time = header.begin_timestamp, header.end_timestamp
@@ -85,64 +91,57 @@ class KeyIndexFile:
         """Whether the next key must go to another file."""
         return self.count >= self.entries
 
-    def reserve_next(self) -> None:
+    def reserve_next(self) -> Self:
         """Make sure the header, all slots and the next entries have their space on the disk."""
         end = min(self.entry_base + (self.count + 1) * ENTRY_SIZE, self.region.size)
         if end > self._reserved:
-            start = self._reserved
-            self._reserved = min(end + RESERVE_STEP, self.region.size)
-            try:
-                self.region.reserve(start, self._reserved)
-            except StoreError:
-                self._reserved = start
-                raise
+            reserved = min(end + RESERVE_STEP, self.region.size)
+            self.region.reserve(self._reserved, reserved)
+            self._reserved = reserved
+        whole = (self._reserved - self.entry_base) // ENTRY_SIZE
+        self._room_end = self.entry_base + min(whole, self.entries) * ENTRY_SIZE
+        return self
 
-    def insert_some(
-        self,
-        hashes: Sequence[int],
-        owners: Sequence[int],
-        messages: Sequence[IndexedMessage],
-        start: int,
+    def insert(
+        self, hashes: Sequence[int], start: int, physical_offset: int, store_timestamp: int
     ) -> int:
-        """Add entries for ``hashes[start:]`` while there is room; return how many were added.
+        """Add entries for ``hashes[start:]``, the keys of one message, while there is room.
 
-        ``owners`` tells for each hash which of ``messages`` it belongs to.
+        Return the number of the first hash that found none; the file is full then, or has no
+        more space reserved.
         """
-        self.reserve_next()
-        view, slots, entry_base = self.view, self.slots, self.entry_base
-        read_slot, write_slot, write_entry = SLOT.unpack_from, SLOT.pack_into, ENTRY.pack_into
+        view, slots = self.view, self.slots
         count, begin = self.count, self.begin_time
-        room = min(self.entries, (self._reserved - entry_base) // ENTRY_SIZE) - count
-        end = min(len(hashes), start + room)
-        physical_offset = store_timestamp = 0
-        used_slots = 0
-        for key_hash, owner in zip(hashes[start:end], owners[start:end], strict=True):
-            _, _, physical_offset, store_timestamp = messages[owner]
-            if key_hash >= SIGN:
-                key_hash = index_hash(key_hash)
+        at = self.entry_base + count * ENTRY_SIZE
+        seconds = (store_timestamp - begin) // 1000 if 0 < begin < store_timestamp else 0
+        if seconds > INT_MAX:
+            seconds = INT_MAX
+        done = start
+        for key_hash in hashes[start:] if start else hashes:
+            if at >= self._room_end:
+                break
             slot_at = HEADER_SIZE + key_hash % slots * SLOT_SIZE
-            (previous,) = read_slot(view, slot_at)
+            previous = _read_slot(view, slot_at)[0]
             if previous <= 0 or previous > count:
                 previous = 0
-                used_slots += 1
-            seconds = (store_timestamp - begin) // 1000 if 0 < begin < store_timestamp else 0
-            if seconds > INT_MAX:
-                seconds = INT_MAX
-            write_entry(
-                view, entry_base + count * ENTRY_SIZE, key_hash, physical_offset, seconds, previous
-            )
-            write_slot(view, slot_at, count)
+                self.slot_count += 1
+            _write_entry(view, at, key_hash, physical_offset, seconds, previous)
+            _write_slot(view, slot_at, count)
             if count <= 1:
                 self.begin_offset = physical_offset
-                self.begin_time = begin = store_timestamp
+                self.begin_time = store_timestamp
+                # The first entry of a file was measured from the end of the file before; the
+                # others are from here on.
+                seconds = 0
             count += 1
-        if end > start:
+            at += ENTRY_SIZE
+            done += 1
+        if done > start:
             self.count = count
-            self.slot_count += used_slots
             self.end_offset = physical_offset
             self.end_time = store_timestamp
             self.dirty = True
-        return max(end - start, 0)
+        return done
 
     def write_header(self) -> None:
         """Put the counters into the mapping."""
@@ -262,11 +261,15 @@ class KeyIndex:
         """The message whose keys are half in, and how many: a full disk may come in between."""
         self._sync_lock = threading.Lock()
         self._named = 0
+        self.lacks_files = False
+        """Whether ``load`` met a damaged file: the index ends before it."""
 
     def load(self, *, read_only: bool = False) -> list[StoreLoadError]:
         """Map every file of the directory; return what had to be left aside, and why.
 
-        The index is derived, so a file that cannot be one of ours is reported, not fatal.
+        The index is derived, so a file that cannot be one of ours is reported, not fatal.  A file
+        of another size is removed, and with it those after it: what it held is to be made again,
+        and can only be added at the end.
         """
         problems: list[StoreLoadError] = []
         size = file_size(self.slots, self.entries)
@@ -277,6 +280,10 @@ class KeyIndex:
                 continue
             if entry.size != size:
                 problems.append(StoreLoadError(path, f"{entry.size} bytes instead of {size}"))
+                self.lacks_files = True
+            if self.lacks_files and not read_only:
+                self._layer.remove(path)
+            if self.lacks_files:
                 continue
             region = self._layer.open(path, read_only=read_only)
             self.files.append(
@@ -323,37 +330,37 @@ class KeyIndex:
         end_offset = file.end_offset if file is not None else -1
         keys: list[bytes] = []
         prefixes: list[int] = []
-        owners: list[int] = []
-        for number, entry in enumerate(entries):
-            if entry[2] < end_offset:
-                continue
+        get_prefix = self._prefixes.get
+        for entry in entries:
             own = entry[1]
-            if entry[2] == self._partial[0]:
-                own = own[self._partial[1] :]
-            prefix = self._prefixes.get(entry[0])
+            keys += own
+            prefix = get_prefix(entry[0])
             if prefix is None:
                 prefix = self.topic_hash(entry[0])
-            keys += own
             prefixes += [prefix] * len(own)
-            owners += [number] * len(own)
-        if not keys:
-            return len(entries)
-        done = 0
-        try:
-            file = file or self._roll()
-            hashes = hash_keys(prefixes, keys)
-            while done < len(hashes):
-                if file.is_full:
-                    file = self._roll()
-                done += file.insert_some(hashes, owners, entries, done)
-        except StoreError:
-            owner = owners[done]
-            taken = done - owners.index(owner)
-            before = self._partial[1] if entries[owner][2] == self._partial[0] else 0
-            self._partial = (entries[owner][2], taken + before)
-            if owner == 0:
-                raise
-            return owner
+        hashes = [
+            key_hash if key_hash < SIGN else index_hash(key_hash)
+            for key_hash in hash_keys(prefixes, keys)
+        ]
+        first = 0
+        for number, (_, own, physical_offset, store_timestamp) in enumerate(entries):
+            following = first + len(own)
+            if physical_offset >= end_offset:
+                done = self._partial[1] if physical_offset == self._partial[0] else 0
+                own_hashes = hashes[first:following]
+                try:
+                    while True:
+                        file = file if file is not None else self._roll()
+                        done = file.insert(own_hashes, done, physical_offset, store_timestamp)
+                        if done == len(own_hashes):
+                            break
+                        file = self._roll() if file.is_full else file.reserve_next()
+                except StoreError:
+                    self._partial = (physical_offset, done)
+                    if number == 0:
+                        raise
+                    return number
+            first = following
         return len(entries)
 
     def _roll(self) -> KeyIndexFile:
@@ -373,7 +380,7 @@ class KeyIndex:
             file.reserve_next()
         except StoreError:
             file.close()
-            self._layer.remove(path)
+            self._layer.remove(path, missing_ok=True)
             raise
         if previous is not None:
             previous.write_header()

@@ -261,8 +261,7 @@ class MessageStore:
         (unless its WAIT property says false), FLUSH_DISK_TIMEOUT when it is in the log but the
         disk took too long, and SERVICE_NOT_AVAILABLE when the disk has failed.
         """
-        put = self.put_batch if isinstance(message, MessageBatch) else self.put
-        result = put(message)  # type: ignore[operator]
+        result = self.put_batch(message) if isinstance(message, MessageBatch) else self.put(message)
         if result.ok and result.wait_for_flush:
             status, reason = self.wait_flushed(result.end_offset)
             if status is not PutStatus.PUT_OK:

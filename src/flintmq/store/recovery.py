@@ -299,10 +299,10 @@ class Recovery:
                 keep += 1
             self.report.index_files_dropped += len(index.files) - keep
             index.drop_from(keep)
-            if index.files:
-                # The keys of its last message may go on in a file that was dropped.
-                last = index.files[-1]
-                last.cut(last.count_below(last.end_offset), self._store_time_of)
+        if index.files and (not self.report.clean_exit or index.lacks_files):
+            # The keys of its last message may go on in a file that was dropped.
+            last = index.files[-1]
+            last.cut(last.count_below(last.end_offset), self._store_time_of)
         if not index.files:
             self._index_start = log_min
             return

@@ -1,0 +1,247 @@
+"""What the consume queues and the key index should hold, derived from the records of a log.
+
+Units of a queue are joined into runs and keys are hashed in batches, so that whoever compares or
+writes them has few calls to make.  ``Derivation.feed`` sees every record of a store, hence its
+long form.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from flintmq.format.consume_queue import UNIT
+from flintmq.format.delay_levels import DelayLevels
+from flintmq.format.errors import CorruptRecordError
+from flintmq.format.hash_batch import BATCH_COUNT_MAX, hash_keys
+from flintmq.format.java import encoded_tags_code, index_hash, string_hash
+from flintmq.format.properties import decode_properties
+from flintmq.format.record import CheckedRecord, dispatch_tags_code
+from flintmq.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from flintmq.model.property_names import INNER_MULTI_DISPATCH
+from flintmq.model.topics import SCHEDULE_TOPIC
+from flintmq.store.dispatch import multi_slots
+
+RUN_SIZE: Final = 64 * 1024
+"""A run of units is handed on when it has so many bytes."""
+
+PENDING_COUNT_MAX: Final = 2_000_000
+"""All runs are handed on when they hold so many units together: 40 MB."""
+
+KEY_BATCH_COUNT: Final = 4 * BATCH_COUNT_MAX
+CACHE_COUNT_MAX: Final = 4096
+
+_SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
+_MULTI_DISPATCH: Final = INNER_MULTI_DISPATCH.encode() + b"\x01"
+# Prepared and rolled-back records, which have no unit, share this bit; the others lack it.
+_NO_UNIT: Final = TRANSACTION_PREPARED
+assert TRANSACTION_ROLLBACK & _NO_UNIT
+
+# One pass instead of one per name.  Of two properties with one name the later counts, and one
+# without a value does not count, as `find_property` has it.
+_find_views: Final = re.compile(
+    rb"(?:^|\x02)(?:TAGS\x01([^\x02]+)|KEYS\x01([^\x02]+)|UNIQ_KEY\x01([^\x02]+))"
+).findall
+
+
+class UnitRun:
+    """Consecutive units of one queue that were not handed on yet."""
+
+    __slots__ = ("first", "last_physical", "next", "queue_id", "topic", "units")
+
+    def __init__(self, topic: str, queue_id: int, queue_offset: int) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.first = queue_offset
+        """The queue offset of the first unit in ``units``."""
+        self.next = queue_offset
+        """The queue offset that the next record of this queue should have."""
+        self.last_physical = 0
+        """Where the last record handed on before this run stands in the log."""
+        self.units = bytearray()
+
+
+class UnitSink(Protocol):
+    """Takes the units of queues."""
+
+    def begin(self, run: UnitRun) -> None:
+        """Learn of a queue; its first record in the log has the offset ``run.first``."""
+        ...
+
+    def take(self, run: UnitRun) -> None:
+        """Take ``run.units``, which the caller then empties."""
+        ...
+
+    def jump(self, run: UnitRun, queue_offset: int, physical_offset: int) -> bool:
+        """Learn that a record has another offset than ``run.next``; return whether to accept it."""
+        ...
+
+    def bad_delay_level(self, record: CheckedRecord, reason: str) -> None:
+        """Learn that the delay level of a record is no number."""
+        ...
+
+
+class KeySink(Protocol):
+    """Takes the entries of the key index."""
+
+    def take(self, hashes: list[int], offsets: list[int], times: list[int]) -> None:
+        """Take the next entries: key hashes, physical offsets and store times, side by side."""
+        ...
+
+
+class Derivation:
+    """Turns records, in log order, into runs of units and batches of index entries."""
+
+    def __init__(
+        self,
+        *,
+        delay_levels: DelayLevels,
+        lmq: bool,
+        units: UnitSink | None = None,
+        keys: KeySink | None = None,
+    ) -> None:
+        self._delay_levels = delay_levels
+        self._lmq = lmq
+        self._unit_sink = units
+        self._key_sink = keys
+        self.runs: dict[tuple[bytes, int], UnitRun] = {}
+        self._pending_count = 0
+        self._prefix_cache: dict[bytes, int] = {}
+        self._prefixes: list[int] = []
+        self._keys: list[bytes] = []
+        self._offsets: list[int] = []
+        self._times: list[int] = []
+
+    def feed(self, records: Sequence[CheckedRecord]) -> None:
+        """Take the next records of the log."""
+        runs, pack, find_views = self.runs, UNIT.pack, _find_views
+        wants_units, wants_keys = self._unit_sink is not None, self._key_sink is not None
+        unit_count = 0
+        for record in records:
+            size, queue_id, queue_offset, physical_offset, sys_flag, time, topic, text, _ = record
+            tags = keys = unique = b""
+            for found_tags, found_keys, found_unique in find_views(text):
+                if found_tags:
+                    tags = found_tags
+                elif found_keys:
+                    keys = found_keys
+                else:
+                    unique = found_unique
+            if wants_units and not sys_flag & _NO_UNIT:
+                if topic == _SCHEDULE_TOPIC:
+                    code = self._schedule_code(record)
+                else:
+                    code = encoded_tags_code(tags) if tags else 0
+                run = runs.get((topic, queue_id))
+                if run is None:
+                    run = self._begin(topic, queue_id, queue_offset)
+                if queue_offset == run.next or self._jump(run, queue_offset, physical_offset):
+                    run.units += pack(physical_offset, size, code)
+                    run.next = queue_offset + 1
+                    unit_count += 1
+                    if len(run.units) >= RUN_SIZE:
+                        self._flush(run)
+                if _MULTI_DISPATCH in text:
+                    self._add_multi(record, code)
+            if wants_keys and (keys or unique):
+                if sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
+                    self._add_keys(topic, unique, keys, physical_offset, time)
+        self._pending_count += unit_count
+        if self._pending_count >= PENDING_COUNT_MAX:
+            self._flush_all()
+
+    def finish(self) -> None:
+        """Hand on everything that is left."""
+        self._flush_all()
+        self._flush_keys()
+
+    # -- units -------------------------------------------------------------------------------
+
+    def _schedule_code(self, record: CheckedRecord) -> int:
+        levels = self._delay_levels
+        topic, text, time = record.topic, record.properties, record.store_timestamp
+        try:
+            return dispatch_tags_code(topic, text, time, levels.delay_ms)
+        except CorruptRecordError as error:
+            assert self._unit_sink is not None
+            self._unit_sink.bad_delay_level(record, error.reason)
+            return dispatch_tags_code(topic, text, time, None)
+
+    def _begin(self, topic: bytes, queue_id: int, queue_offset: int) -> UnitRun:
+        run = UnitRun(topic.decode("utf-8", "replace"), queue_id, max(queue_offset, 0))
+        self.runs[topic, queue_id] = run
+        assert self._unit_sink is not None
+        self._unit_sink.begin(run)
+        return run
+
+    def _jump(self, run: UnitRun, queue_offset: int, physical_offset: int) -> bool:
+        self._flush(run)
+        assert self._unit_sink is not None
+        if not self._unit_sink.jump(run, queue_offset, physical_offset):
+            return False
+        assert queue_offset >= 0
+        run.first = run.next = queue_offset
+        return True
+
+    def _add_multi(self, record: CheckedRecord, code: int) -> None:
+        """Add the units of a message that enters further queues."""
+        properties = decode_properties(record.properties)
+        offset = record.physical_offset
+        for slot in multi_slots(properties, record.queue_id, lmq=self._lmq):
+            topic = slot.name.encode()
+            run = self.runs.get((topic, slot.queue_id))
+            if run is None:
+                run = self._begin(topic, slot.queue_id, slot.queue_offset)
+            if slot.queue_offset == run.next or self._jump(run, slot.queue_offset, offset):
+                run.units += UNIT.pack(offset, record.size, code)
+                run.next = slot.queue_offset + 1
+                self._pending_count += 1
+
+    def _flush(self, run: UnitRun) -> None:
+        if run.units:
+            assert self._unit_sink is not None
+            self._unit_sink.take(run)
+            run.last_physical = UNIT.unpack_from(run.units, len(run.units) - UNIT.size)[0]
+            run.units.clear()
+            run.first = run.next
+
+    def _flush_all(self) -> None:
+        for run in self.runs.values():
+            self._flush(run)
+        self._pending_count = 0
+
+    # -- keys --------------------------------------------------------------------------------
+
+    def _add_keys(
+        self, topic: bytes, unique: bytes, keys: bytes, physical_offset: int, time: int
+    ) -> None:
+        prefix = self._prefix_cache.get(topic)
+        if prefix is None:
+            prefix = self._topic_prefix(topic)
+        if unique:
+            self._prefixes.append(prefix)
+            self._keys.append(unique)
+            self._offsets.append(physical_offset)
+            self._times.append(time)
+        if keys:
+            for key in keys.split(b" "):
+                if key:
+                    self._prefixes.append(prefix)
+                    self._keys.append(key)
+                    self._offsets.append(physical_offset)
+                    self._times.append(time)
+        if len(self._keys) >= KEY_BATCH_COUNT:
+            self._flush_keys()
+
+    def _topic_prefix(self, topic: bytes) -> int:
+        if len(self._prefix_cache) >= CACHE_COUNT_MAX:
+            self._prefix_cache.clear()
+        text = topic.decode("utf-8", "replace")
+        prefix = self._prefix_cache[topic] = string_hash(text + "#") & 0xFFFFFFFF
+        return prefix
+
+    def _flush_keys(self) -> None:
+        if self._keys:
+            hashes = [index_hash(unsigned) for unsigned in hash_keys(self._prefixes, self._keys)]
+            assert self._key_sink is not None
+            self._key_sink.take(hashes, self._offsets, self._times)
+            self._prefixes, self._keys, self._offsets, self._times = [], [], [], []

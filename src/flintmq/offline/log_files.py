@@ -1,0 +1,79 @@
+"""The commit log for readers that jump: records by their physical offset."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from flintmq.format.errors import CorruptRecordError
+from flintmq.format.record import Blank, CheckedRecord, Record, check_record, decode_record
+from flintmq.offline.layout import DataFile, StoreLayout
+from flintmq.offline.regions import Regions
+
+
+class LogFiles:
+    """The files of a log, found by offset and mapped when they are read."""
+
+    def __init__(self, layout: StoreLayout, regions: Regions) -> None:
+        self.files: Sequence[DataFile] = layout.log_files
+        self.file_size = layout.log_file_size
+        self.name_of = layout.name_of
+        self.layer = layout.files
+        self._starts = [file.first_offset for file in self.files]
+        self._regions = regions
+
+    @property
+    def start(self) -> int:
+        """Where the oldest file starts; 0 for an empty log."""
+        return self._starts[0] if self._starts else 0
+
+    @property
+    def size(self) -> int:
+        """The bytes of all files."""
+        return sum(file.size for file in self.files)
+
+    def find(self, physical_offset: int) -> DataFile | None:
+        """Return the file that holds an offset."""
+        number = bisect_right(self._starts, physical_offset) - 1
+        if number < 0:
+            return None
+        file = self.files[number]
+        return file if physical_offset < file.first_offset + file.size else None
+
+    def is_deleted(self, physical_offset: int) -> bool:
+        """Whether the file that held an offset is gone by now."""
+        file = self.find(physical_offset)
+        return file is not None and not self.layer.exists(file.path)
+
+    def record_at(self, physical_offset: int) -> CheckedRecord | None:
+        """Return the record at an offset if a whole one is there; its checksum is not looked at."""
+        file = self.find(physical_offset)
+        view = None if file is None else self._regions.view(file.path)
+        if file is None or view is None:
+            return None
+        limit = min(len(view), self.file_size)
+        try:
+            record = check_record(
+                view,
+                physical_offset - file.first_offset,
+                limit,
+                check_crc=False,
+                expected_offset=physical_offset,
+            )
+        except CorruptRecordError:
+            return None
+        return None if isinstance(record, Blank) else record
+
+    def decode(self, physical_offset: int) -> Record | None:
+        """Return the record at an offset with all its fields, None where none is."""
+        file = self.find(physical_offset)
+        view = None if file is None else self._regions.view(file.path)
+        if file is None or view is None:
+            return None
+        try:
+            return decode_record(view, physical_offset - file.first_offset)
+        except CorruptRecordError:
+            return None
+
+    def first_store_time(self, file: DataFile) -> int | None:
+        """Return when the first record of a file was stored, None when it has none."""
+        record = self.record_at(file.first_offset)
+        return None if record is None else record.store_timestamp

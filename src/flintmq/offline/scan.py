@@ -1,0 +1,276 @@
+"""Reading a commit log from its start to its end, over damage if need be.
+
+A scan gives the whole records in batches and keeps what it had to skip.  It goes over the files
+that existed when it began; where a broker appends meanwhile, it ends where the records end.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from enum import Enum
+from typing import Final, NamedTuple, TypeAlias
+
+from flintmq.format.errors import CorruptRecordError, EndOfRecords
+from flintmq.format.record import BLANK_SIZE, MESSAGE_MAGIC, Blank, CheckedRecord, check_record
+from flintmq.offline.findings import Kind
+from flintmq.offline.layout import DataFile
+from flintmq.offline.log_files import LogFiles
+from flintmq.offline.regions import open_for_reading
+from flintmq.offline.resync import find_record, written_bounds
+from flintmq.store.errors import StoreError
+from flintmq.store.files import MappedRegion
+
+BATCH_COUNT: Final = 1024
+DAMAGE_COUNT_MAX: Final = 100_000
+"""How many damaged ranges are remembered; more are only counted."""
+
+_MAGIC_BYTES: Final = MESSAGE_MAGIC.to_bytes(4, "big", signed=True)
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Is told how many bytes are done, and of how many."""
+
+
+class Damage(NamedTuple):
+    """A range of the log that holds no whole record with a true checksum."""
+
+    start: int
+    end: int
+    kind: Kind
+    file: str
+    reason: str
+
+
+class Tail(Enum):
+    """What follows the last record of a log."""
+
+    CLEAN = "nothing was written after the last record"
+    BLANK = "the last file ends with a blank, and there is no next one"
+    TORN = "a record was begun and not finished"
+    GARBAGE = "bytes that are no record"
+    LEFTOVER = "older records than the last one, from before the log was cut back"
+
+
+class LogScan:
+    """One pass over the records of a log.
+
+    ``damages`` and the counters grow while ``batches`` is read; ``end`` and ``tail`` are final
+    when it is exhausted.
+    """
+
+    def __init__(
+        self,
+        log: LogFiles,
+        *,
+        check_crc: bool,
+        start: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Scan ``log`` from ``start``, where a record must stand; from its beginning for None."""
+        self._log = log
+        self._check_crc = check_crc
+        self._start = log.start if start is None else start
+        self._progress = progress
+        self._total = log.size
+        self._done = 0
+        self._last_time = 0
+        self._ended = False
+        self._starts: list[int] = []
+        self.end = self._start
+        self.record_count = 0
+        self.record_bytes = 0
+        self.blank_count = 0
+        self.damages: list[Damage] = []
+        self.damage_count = 0
+        self.damage_bytes = 0
+        self.tail = Tail.CLEAN
+        self.tail_reason = ""
+        self.tail_start = self.tail_end = self._start
+        self.unused_files: list[DataFile] = []
+        self.deleted_files: list[DataFile] = []
+
+    def batches(self) -> Iterator[list[CheckedRecord]]:
+        """Yield the records in log order, many at a time."""
+        files = self._written_files()
+        previous_end: int | None = None
+        for file in files:
+            if file.first_offset + file.size <= self._start:
+                self._done += file.size
+                continue
+            if previous_end is not None and file.first_offset > previous_end:
+                reason = "no file holds this range"
+                self._damage(previous_end, file.first_offset, Kind.LOG_GAP, file, reason)
+            previous_end = file.first_offset + self._log.file_size
+            yield from self._scan_file(file, is_last=file is files[-1])
+            self._done += file.size
+            if self._ended:
+                return
+
+    def damaged_between(self, start: int, end: int) -> bool:
+        """Whether something was lost in the log between two offsets."""
+        at = bisect_left(self._starts, start)
+        if at and self.damages[at - 1].end > start:
+            return True
+        return at < len(self._starts) and self._starts[at] < end
+
+    def _written_files(self) -> list[DataFile]:
+        """Return the files up to the last one that anything was written to."""
+        files = list(self._log.files)
+        while files:
+            region = open_for_reading(self._log.layer, files[-1].path)
+            if region is not None:
+                with closing(region):
+                    if any(region.view[:BLANK_SIZE]):
+                        break
+                    if written_bounds(region.view, _ranges(region, 0), region.size):
+                        break
+            self.unused_files.insert(0, files.pop())
+        return files
+
+    def _scan_file(self, file: DataFile, *, is_last: bool) -> Iterator[list[CheckedRecord]]:
+        region = open_for_reading(self._log.layer, file.path)
+        if region is None:
+            self.deleted_files.append(file)
+            return
+        with closing(region):
+            yield from self._scan_region(region, file, is_last=is_last)
+
+    def _scan_region(
+        self, region: MappedRegion, file: DataFile, *, is_last: bool
+    ) -> Iterator[list[CheckedRecord]]:
+        view, base = region.view, file.first_offset
+        limit = min(region.size, self._log.file_size)
+        position = max(self._start - base, 0)
+        check, check_crc = check_record, self._check_crc
+        batch: list[CheckedRecord] = []
+        while position < limit:
+            try:
+                record = check(
+                    view, position, limit, check_crc=check_crc, expected_offset=base + position
+                )
+            except CorruptRecordError as error:
+                if batch:
+                    self._account(batch, position)
+                    yield batch
+                    batch = []
+                found = self._judge(error, region, file, position, limit, is_last=is_last)
+                if isinstance(found, int):
+                    position = found
+                    continue
+                record = found
+            if isinstance(record, Blank):
+                self._end_file(base + position, base + limit, is_last=is_last)
+                break
+            batch.append(record)
+            position += record[0]
+            if len(batch) >= BATCH_COUNT:
+                self._account(batch, position)
+                yield batch
+                batch = []
+        if batch:
+            self._account(batch, position)
+            yield batch
+
+    def _account(self, batch: list[CheckedRecord], position: int) -> None:
+        last = batch[-1]
+        self.record_count += len(batch)
+        self.record_bytes += sum([record[0] for record in batch])
+        self._last_time = last.store_timestamp
+        self.end = last.physical_offset + last.size
+        if self._progress is not None:
+            self._progress(self._done + min(position, self._log.file_size), self._total)
+
+    def _end_file(self, offset: int, file_end: int, *, is_last: bool) -> None:
+        self.blank_count += 1
+        if is_last and not self.unused_files:
+            self.tail, self.tail_reason = Tail.BLANK, Tail.BLANK.value
+            self.tail_start, self.tail_end = offset, file_end
+
+    def _judge(
+        self,
+        error: CorruptRecordError,
+        region: MappedRegion,
+        file: DataFile,
+        position: int,
+        limit: int,
+        *,
+        is_last: bool,
+    ) -> CheckedRecord | Blank | int:
+        """Return a record that is whole but for its checksum, else where to go on."""
+        view, base = region.view, file.first_offset
+        offset = base + position
+        if self._check_crc and not isinstance(error, EndOfRecords):
+            record = _whole_record(view, position, limit, offset)
+            if record is not None:
+                end = offset + record.size
+                self._damage(offset, end, Kind.CHECKSUM, file, error.reason)
+                return record
+        following = find_record(view, _ranges(region, position + 1), limit, base)
+        if following is not None and not (is_last and self._is_stale(view, following, limit, base)):
+            end = base + following
+            self._damage(offset, end, Kind.DAMAGED_RECORD, file, error.reason)
+            return following
+        if is_last:
+            self._end_log(error, region, file, position, limit, leftover=following is not None)
+        else:
+            self._damage(offset, base + limit, Kind.DAMAGED_RECORD, file, error.reason)
+        return limit
+
+    def _is_stale(self, view: memoryview, position: int, limit: int, base: int) -> bool:
+        """Whether a record behind a damaged place is older than the last good one.
+
+        A Java broker that cuts its log back leaves the bytes, and writes over them from there.
+        """
+        record = _whole_record(view, position, limit, base + position)
+        return record is not None and record.store_timestamp < self._last_time
+
+    def _end_log(
+        self,
+        error: CorruptRecordError,
+        region: MappedRegion,
+        file: DataFile,
+        position: int,
+        limit: int,
+        *,
+        leftover: bool,
+    ) -> None:
+        self._ended = True
+        bounds = written_bounds(region.view, _ranges(region, position), limit)
+        if bounds is None:
+            return
+        self.tail_start = file.first_offset + bounds[0]
+        self.tail_end = file.first_offset + bounds[1]
+        self.tail_reason = error.reason
+        if leftover:
+            self.tail = Tail.LEFTOVER
+        elif region.view[position + 4 : position + 8] == _MAGIC_BYTES:
+            self.tail = Tail.TORN
+        else:
+            self.tail = Tail.GARBAGE
+            if isinstance(error, EndOfRecords):
+                self.tail_reason = "something was written behind the end of the log"
+
+    def _damage(self, start: int, end: int, kind: Kind, file: DataFile, reason: str) -> None:
+        self.damage_count += 1
+        self.damage_bytes += end - start
+        if len(self.damages) < DAMAGE_COUNT_MAX:
+            self._starts.append(start)
+            self.damages.append(Damage(start, end, kind, self._log.name_of(file.path), reason))
+
+
+def _ranges(region: MappedRegion, start: int) -> list[tuple[int, int]]:
+    """Return where a file is no hole; all of it when it was deleted and cannot be asked."""
+    try:
+        return list(region.data_ranges(start))
+    except StoreError:
+        return [(start, region.size)]
+
+
+def _whole_record(
+    view: memoryview, position: int, limit: int, offset: int
+) -> CheckedRecord | None:
+    """Return the record at ``position`` if all but its checksum is right."""
+    try:
+        record = check_record(view, position, limit, check_crc=False, expected_offset=offset)
+    except CorruptRecordError:
+        return None
+    return None if isinstance(record, Blank) else record
