@@ -30,6 +30,7 @@ reaches to the end of the file, and another magic; what follows those 8 bytes me
 A body or properties length below zero is read as zero, since Java does.
 """
 
+import re
 import struct
 import zlib
 from collections.abc import Callable
@@ -342,3 +343,39 @@ def index_keys(properties: bytes) -> list[bytes]:
     if keys:
         found += filter(None, keys.split(b" "))
     return found
+
+
+_find_dispatched: Final = re.compile(rb"(?:^|\x02)(TAGS|KEYS|UNIQ_KEY)\x01([^\x02]+)").findall
+"""Finds what dispatch needs in one go, by the rules of ``find_property``."""
+
+
+def dispatch_fields(
+    topic: bytes,
+    properties: bytes,
+    store_timestamp: int,
+    delay_ms: Callable[[int], int] | None,
+) -> tuple[int, list[bytes]]:
+    """Return the tags code and the index keys of a record.
+
+    The same as `dispatch_tags_code` and `index_keys`, in less time: recovery and dispatch from
+    the log call it for every record.
+    """
+    tags = keys = unique_key = b""
+    for name, value in _find_dispatched(properties):
+        if name == _TAGS:
+            tags = value
+        elif name == _KEYS:
+            keys = value
+        else:
+            unique_key = value
+    if topic == _SCHEDULE_TOPIC:
+        code = dispatch_tags_code(topic, properties, store_timestamp, delay_ms)
+    else:
+        code = encoded_tags_code(tags) if tags else 0
+    found = [unique_key] if unique_key else []
+    if keys:
+        if b" " in keys:
+            found += filter(None, keys.split(b" "))
+        else:
+            found.append(keys)
+    return code, found

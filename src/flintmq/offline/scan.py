@@ -265,9 +265,7 @@ def _ranges(region: MappedRegion, start: int) -> list[tuple[int, int]]:
         return [(start, region.size)]
 
 
-def _whole_record(
-    view: memoryview, position: int, limit: int, offset: int
-) -> CheckedRecord | None:
+def _whole_record(view: memoryview, position: int, limit: int, offset: int) -> CheckedRecord | None:
     """Return the record at ``position`` if all but its checksum is right."""
     try:
         record = check_record(view, position, limit, check_crc=False, expected_offset=offset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections import deque
@@ -14,7 +15,7 @@ from flintmq.format.record import (
     Blank,
     CheckedRecord,
     check_record,
-    dispatch_tags_code,
+    dispatch_fields,
     index_keys,
 )
 from flintmq.format.sys_flag import (
@@ -114,23 +115,37 @@ def request_from_record(
     record: CheckedRecord, *, delay_levels: DelayLevels, multi_dispatch: bool, lmq: bool
 ) -> DispatchRequest:
     """Build the request of a record that was read from the log."""
+    size, queue_id, queue_offset, physical_offset, sys_flag, store_timestamp, topic = record[:7]
     properties = record.properties
+    try:
+        tags_code, keys = dispatch_fields(topic, properties, store_timestamp, delay_levels.delay_ms)
+    except CorruptRecordError:
+        # A delay level that is no number: due at once, so that it is seen and dealt with.
+        tags_code, keys = store_timestamp, index_keys(properties)
     multi: Sequence[QueueSlot] = ()
     if multi_dispatch and find_property(properties, INNER_MULTI_DISPATCH.encode()) is not None:
         multi = multi_slots(decode_properties(properties), record.queue_id, lmq=lmq)
-    return DispatchRequest(
-        record.topic.decode("utf-8", "replace"),
-        record.queue_id,
-        record.physical_offset,
-        record.size,
-        dispatch_tags_code(record.topic, properties, record.store_timestamp, delay_levels.delay_ms),
-        record.store_timestamp,
-        record.queue_offset,
-        record.sys_flag,
-        index_keys(properties),
-        properties,
-        multi,
+    return tuple.__new__(
+        DispatchRequest,
+        (
+            _topic_text(topic),
+            queue_id,
+            physical_offset,
+            size,
+            tags_code,
+            store_timestamp,
+            queue_offset,
+            sys_flag,
+            keys,
+            properties,
+            multi,
+        ),
     )
+
+
+@functools.lru_cache(maxsize=4096)
+def _topic_text(topic: bytes) -> str:
+    return topic.decode("utf-8", "replace")
 
 
 def multi_slots(properties: Mapping[str, str], queue_id: int, *, lmq: bool) -> list[QueueSlot]:
@@ -223,21 +238,25 @@ class Dispatcher:
         """Remember a record of a batch, of whose properties only the stored text is at hand."""
         if self._from_log:
             return
+        tags_code, keys = dispatch_fields(
+            topic.encode(), properties, store_timestamp, self._delay_levels.delay_ms
+        )
         self.add(
-            DispatchRequest(
-                topic,
-                queue_id,
-                physical_offset,
-                size,
-                dispatch_tags_code(
-                    topic.encode(), properties, store_timestamp, self._delay_levels.delay_ms
+            tuple.__new__(
+                DispatchRequest,
+                (
+                    topic,
+                    queue_id,
+                    physical_offset,
+                    size,
+                    tags_code,
+                    store_timestamp,
+                    queue_offset,
+                    sys_flag,
+                    keys,
+                    properties,
+                    (),
                 ),
-                store_timestamp,
-                queue_offset,
-                sys_flag,
-                index_keys(properties),
-                properties,
-                (),
             )
         )
 

@@ -418,9 +418,12 @@ class Recovery:
         """Check every record from ``start`` on and dispatch it to the views."""
         self._stopped = _LogEnd(start, "")
         report = self.report
+        dispatch, request = self._dispatch, self._request
+        count = 0
         for record in self._walk(start, check_crc=self._config.check_crc_on_recover):
-            report.records_scanned += 1
-            self._dispatch(self._request(record))
+            count += 1
+            dispatch(request(record))
+        report.records_scanned = count
         self._insert_batch()
         return self._stopped
 
@@ -438,8 +441,11 @@ class Recovery:
         key = (topic, queue_id)
         if key in self._holed:
             return
-        queue = self._queues.get_or_make(topic, queue_id)
+        queue = self._queues.find(key) or self._queues.get_or_make(topic, queue_id)
         end = queue.max_offset
+        if queue_offset == end and end:
+            self._append_unit(queue, request, queue_offset)
+            return
         if queue_offset > end:
             last = queue.unit_at(end - 1) if end else None
             hole_start = last[0] + last[1] if last is not None else self._log.min_offset
@@ -459,24 +465,24 @@ class Recovery:
         self._append_unit(queue, request, queue_offset)
 
     def _append_unit(self, queue: StoredQueue, request: DispatchRequest, queue_offset: int) -> None:
-        bitmap = self._dispatcher.bitmap_of(request)
+        self.report.units_rebuilt += 1
+        if queue.ext is None:
+            queue.append(request.physical_offset, request.size, request.tags_code, queue_offset)
+            return
         queue.append_with_ext(
             request.physical_offset,
             request.size,
             request.tags_code,
             queue_offset,
             request.store_timestamp,
-            bitmap,
+            self._dispatcher.bitmap_of(request),
         )
-        self.report.units_rebuilt += 1
 
     def _dispatch_index(self, request: DispatchRequest) -> None:
         assert self._index is not None
         if request.keys and transaction_type(request.sys_flag) != TRANSACTION_ROLLBACK:
             self._index_batch.append(
-                IndexedMessage(
-                    request.topic, request.keys, request.physical_offset, request.store_timestamp
-                )
+                tuple.__new__(IndexedMessage, (request[0], request[8], request[2], request[5]))
             )
             if len(self._index_batch) >= BATCH_COUNT_MAX:
                 self._insert_batch()

@@ -1,0 +1,326 @@
+"""Checking consume queues against the log.
+
+Each record proves what its unit must be.  The units of a queue are compared run by run; only a
+run that differs is looked at unit by unit.  Units that no record of the log claims are looked at
+one by one too: they may lead to records that have expired, and to nothing else.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from flintmq.format.consume_queue import PRE_BLANK_SIZE, UNIT
+from flintmq.format.consume_queue_ext import is_address
+from flintmq.format.record import CheckedRecord, dispatch_tags_code
+from flintmq.model.topics import SCHEDULE_TOPIC
+from flintmq.offline.derive import UnitRun
+from flintmq.offline.findings import Findings, Kind, Severity
+from flintmq.offline.layout import QueueKey
+from flintmq.offline.log_files import LogFiles
+from flintmq.offline.queue_files import QueueFiles
+from flintmq.offline.scan import LogScan
+
+GAP_MAX: Final = 1_000_000
+"""A record further ahead of its queue has a damaged queue offset; the queue is not followed there.
+
+Recovery has the same limit.
+"""
+
+
+@dataclass(slots=True)
+class _QueueState:
+    """What is known of one queue so far."""
+
+    findings: Findings
+    """Kept apart until it is known whether the topic was deleted and made anew."""
+    missing_from: int = -1
+    """Where the present run of missing units starts, -1 without one."""
+    missing_physical: int = 0
+    restarts: int = 0
+    units: int = 0
+    claimed: set[int] = field(default_factory=set)
+
+
+class QueueCheck:
+    """Compares the units on disk with those the records ask for."""
+
+    def __init__(
+        self,
+        queues: QueueFiles,
+        log: LogFiles,
+        scan: LogScan,
+        findings: Findings,
+        *,
+        unclean: bool,
+        has_directory: bool,
+        known_topics: frozenset[str] | None,
+        details_max: int,
+    ) -> None:
+        """Check ``queues``; ``unclean`` says that a broker runs or was killed.
+
+        ``known_topics`` are those the broker's state lists, None when that cannot be read.
+        """
+        self._queues = queues
+        self._log = log
+        self._scan = scan
+        self._findings = findings
+        self._unclean = unclean
+        self._has_directory = has_directory
+        self._known_topics = known_topics
+        self._details_max = details_max
+        self._states: dict[QueueKey, _QueueState] = {}
+        self._runs: dict[QueueKey, UnitRun] = {}
+        self.unit_count = 0
+
+    # -- what the derivation tells -----------------------------------------------------------
+
+    def begin(self, run: UnitRun) -> None:
+        """Look at the units before the first record: what they led to has expired."""
+        key = (run.topic, run.queue_id)
+        self._states[key] = _QueueState(Findings(details_max=self._details_max))
+        self._runs[key] = run
+        if key not in self._queues:
+            self._queues.refresh(key)
+        self._check_unclaimed(key, self._queues.first_offset(key), run.first)
+
+    def take(self, run: UnitRun) -> None:
+        """Compare a run of units."""
+        key = (run.topic, run.queue_id)
+        state = self._states[key]
+        count = len(run.units) // UNIT.size
+        self.unit_count += count
+        stored = self._queues.read(key, run.first, count)
+        if stored == run.units:
+            if state.missing_from >= 0:
+                self._end_missing(key, state, run.first)
+            return
+        if not any(stored):
+            self._queues.refresh(key)
+            stored = self._queues.read(key, run.first, count)
+        pairs = zip(UNIT.iter_unpack(stored), UNIT.iter_unpack(run.units), strict=True)
+        for queue_offset, (found, expected) in enumerate(pairs, run.first):
+            if found[1] == 0 or found[1] == PRE_BLANK_SIZE:
+                if state.missing_from < 0:
+                    state.missing_from, state.missing_physical = queue_offset, expected[0]
+                continue
+            if state.missing_from >= 0:
+                self._end_missing(key, state, queue_offset)
+            if found != expected:
+                self._judge(key, state, queue_offset, found, expected)
+
+    def jump(self, run: UnitRun, queue_offset: int, physical_offset: int) -> bool:
+        """Judge a record that does not continue its queue."""
+        key = (run.topic, run.queue_id)
+        state = self._states[key]
+        name = self._queues.name_of(key)
+        where = f"the record at {physical_offset} has the queue offset {queue_offset}"
+        if queue_offset == 0:
+            self._restart(key, state, run, physical_offset)
+            return True
+        if not 0 <= queue_offset <= run.next + GAP_MAX:
+            reason = f"{where}, far from {run.next}"
+            state.findings.problem(Kind.OFFSET_GAP, name, run.next, reason)
+            return False
+        if queue_offset < run.next:
+            reason = f"{where}, the queue was at {run.next} already"
+            state.findings.problem(Kind.OFFSET_REPEATED, name, queue_offset, reason)
+            return True
+        if not self._scan.damaged_between(run.last_physical, physical_offset):
+            reason = f"{where}, {run.next} is missing and nothing in the log is damaged there"
+            state.findings.problem(
+                Kind.OFFSET_GAP, name, run.next, reason, count=queue_offset - run.next
+            )
+        self._check_unclaimed(key, run.next, queue_offset)
+        return True
+
+    def bad_delay_level(self, record: CheckedRecord, reason: str) -> None:
+        """Report a delayed record without a level; a Java broker ends its log there."""
+        file = self._log.find(record.physical_offset)
+        name = "" if file is None else self._log.name_of(file.path)
+        self._findings.problem(Kind.DELAY_LEVEL, name, record.physical_offset, reason)
+
+    def _restart(
+        self, key: QueueKey, state: _QueueState, run: UnitRun, physical_offset: int
+    ) -> None:
+        """Forget what was found so far: the topic was deleted, and its units with it."""
+        self._findings.note(
+            Kind.QUEUE_RESTARTED,
+            self._queues.name_of(key),
+            0,
+            f"counts from zero again at {physical_offset} after {run.next} records: "
+            "the topic was deleted and made anew",
+        )
+        self._states[key] = _QueueState(Findings(details_max=self._details_max))
+
+    # -- units that differ -------------------------------------------------------------------
+
+    def _end_missing(self, key: QueueKey, state: _QueueState, queue_offset: int) -> None:
+        """Report units that are missing although later ones are there."""
+        first = state.missing_from
+        state.missing_from = -1
+        count = queue_offset - first
+        if self._log.is_deleted(state.missing_physical):
+            return
+        reason = f"{count} units from {first} on are missing, the first for the record at "
+        state.findings.problem(
+            Kind.UNIT_MISSING,
+            self._queues.name_of(key),
+            first,
+            f"{reason}{state.missing_physical}",
+            count=count,
+        )
+
+    def _judge(
+        self,
+        key: QueueKey,
+        state: _QueueState,
+        queue_offset: int,
+        found: tuple[int, int, int],
+        expected: tuple[int, int, int],
+    ) -> None:
+        """Say what is wrong with a unit that is there."""
+        name = self._queues.name_of(key)
+        if found[:2] != expected[:2]:
+            reason = (
+                f"leads to {found[1]} bytes at {found[0]} instead of "
+                f"{expected[1]} bytes at {expected[0]}"
+            )
+            state.findings.problem(Kind.UNIT_WRONG, name, queue_offset, reason)
+        elif is_address(found[2]):
+            self._judge_extension(key, state, queue_offset, found[2], expected)
+        elif key[0] == SCHEDULE_TOPIC and self._is_tag_hash(expected[0], found[2]):
+            state.findings.note(
+                Kind.DUE_TIME_LOST,
+                name,
+                queue_offset,
+                f"holds a tag's code instead of the due time {expected[2]}: "
+                "a Java broker's recovery wrote it, and it is delivered at once",
+            )
+        else:
+            reason = f"tags code {found[2]} instead of {expected[2]}"
+            state.findings.problem(Kind.TAGS_CODE, name, queue_offset, reason)
+
+    def _is_tag_hash(self, physical_offset: int, code: int) -> bool:
+        record = self._log.record_at(physical_offset)
+        if record is None:
+            return False
+        return code == dispatch_tags_code(
+            record.topic, record.properties, record.store_timestamp, None
+        )
+
+    def _judge_extension(
+        self,
+        key: QueueKey,
+        state: _QueueState,
+        queue_offset: int,
+        address: int,
+        expected: tuple[int, int, int],
+    ) -> None:
+        at, unit = self._queues.extension_unit(key, address)
+        record = self._log.record_at(expected[0])
+        name = self._queues.name_of(key)
+        if unit is None:
+            reason = f"no unit of the extension stands at {at}"
+        elif unit.tags_code != expected[2]:
+            if key[0] == SCHEDULE_TOPIC and self._is_tag_hash(expected[0], unit.tags_code):
+                reason = f"its extension holds a tag's code instead of the due time {expected[2]}"
+                state.findings.note(Kind.DUE_TIME_LOST, name, queue_offset, reason)
+                return
+            reason = f"its extension has the tags code {unit.tags_code} instead of {expected[2]}"
+        elif record is not None and unit.store_time != record.store_timestamp:
+            reason = f"its extension has the time {unit.store_time} of another message"
+        else:
+            return
+        state.findings.problem(Kind.EXT_UNIT, name, queue_offset, reason)
+
+    # -- units without a record --------------------------------------------------------------
+
+    def _check_unclaimed(self, key: QueueKey, start: int, end: int | None) -> None:
+        """Look at units that no record asked for; with no ``end``, up to the queue's end."""
+        log_start = self._log.start
+        after_end = False
+        for queue_offset, physical_offset, size, _ in self._queues.units(key, start, end):
+            if size == 0:
+                # Behind the end of a queue everything is zero, or a leftover nobody reads.
+                after_end = end is None
+                continue
+            if after_end:
+                self._note_leftover(key, queue_offset)
+                return
+            if size == PRE_BLANK_SIZE and physical_offset == 0:
+                continue
+            if 0 <= physical_offset < log_start:
+                continue
+            self._judge_unclaimed(key, queue_offset, physical_offset, size)
+
+    def _note_leftover(self, key: QueueKey, queue_offset: int) -> None:
+        reason = "units behind the end of the queue, from before it was cut back"
+        self._findings.note(Kind.LEFTOVER, self._queues.name_of(key), queue_offset, reason)
+
+    def _judge_unclaimed(
+        self, key: QueueKey, queue_offset: int, physical_offset: int, size: int
+    ) -> None:
+        record = self._log.record_at(physical_offset)
+        if record is not None and record.size == size:
+            claim = (record.topic.decode("utf-8", "replace"), record.queue_id)
+            if claim == key and record.queue_offset == queue_offset:
+                return  # It was written while we read.
+        name = self._queues.name_of(key)
+        findings = self._findings
+        if physical_offset >= self._scan.end and self._scan.tail_end <= physical_offset:
+            findings.add(
+                Severity.NOTE if self._unclean else Severity.PROBLEM,
+                Kind.UNIT_AHEAD,
+                name,
+                queue_offset,
+                f"leads to {physical_offset}, behind the end of the log",
+            )
+        elif record is None and (
+            physical_offset >= self._scan.end
+            or self._scan.damaged_between(physical_offset, physical_offset + 1)
+        ):
+            reason = f"leads to the damaged record at {physical_offset}"
+            unclean_tail = self._unclean and physical_offset >= self._scan.end
+            severity = Severity.NOTE if unclean_tail else Severity.PROBLEM
+            findings.add(severity, Kind.UNIT_TO_DAMAGE, name, queue_offset, reason)
+        elif not self._log.is_deleted(physical_offset):
+            reason = f"leads to {physical_offset}, where no record of this queue and offset is"
+            findings.problem(Kind.UNIT_WRONG, name, queue_offset, reason)
+
+    # -- the end -----------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Report what is only known when the whole log was read."""
+        for key, state in self._states.items():
+            if state.missing_from >= 0:
+                self._report_behind(key, state, self._runs[key].next)
+            self._findings.merge(state.findings)
+        for key in self._queues.keys:
+            run = self._runs.get(key)
+            self._check_unclaimed(key, self._queues.first_offset(key) if run is None else run.next, None)
+
+    def _report_behind(self, key: QueueKey, state: _QueueState, end: int) -> None:
+        first, physical_offset = state.missing_from, state.missing_physical
+        count = end - first
+        name = self._queues.name_of(key)
+        if self._log.is_deleted(physical_offset):
+            return
+        if key in self._queues:
+            kind = Kind.QUEUE_BEHIND
+            reason = f"ends at {first}; {count} records have no unit, the first at {physical_offset}"
+        else:
+            kind = Kind.QUEUE_MISSING
+            reason = f"has no files; {count} records have no unit, the first at {physical_offset}"
+        severity = Severity.PROBLEM
+        if self._unclean and self._has_directory:
+            severity = Severity.NOTE
+        elif kind is Kind.QUEUE_MISSING and self._is_deleted_topic(key[0]):
+            severity = Severity.NOTE
+            reason += "; the broker does not know the topic any more"
+        state.findings.add(severity, kind, name, first, reason, count=count)
+
+    def _is_deleted_topic(self, topic: str) -> bool:
+        return (
+            self._has_directory
+            and self._known_topics is not None
+            and topic not in self._known_topics
+        )
