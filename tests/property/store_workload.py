@@ -363,11 +363,11 @@ def assert_recovers(
 ) -> MessageStore:
     """Assert that what is on ``files`` becomes a true store, which then works and stops cleanly."""
     store = variant.open(files)
-    first, count = assert_true(store, ledger, least=least)
+    _, count = assert_true(store, ledger, least=least)
     # What is served from here on must be on the disk: a power failure now takes nothing.
     dark = next(files.crash_images(Random(0), 0))
     survivor = variant.open(dark)
-    assert assert_true(survivor, ledger, least=count) == (first, count)
+    assert assert_true(survivor, ledger, least=count)[1] == count
     recovered = replace(ledger, entries=ledger.entries[:count], _index_images={})
     recovered.deleted = max(recovered.deleted, store.log.min_offset)
     recovered.acknowledge()

@@ -142,9 +142,9 @@ class Derivation:
                         self._flush(run)
                 if _MULTI_DISPATCH in text:
                     self._add_multi(record, code)
-            if wants_keys and (keys or unique):
-                if sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
-                    self._add_keys(topic, unique, keys, physical_offset, time)
+            has_keys = wants_keys and (keys or unique)
+            if has_keys and sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
+                self._add_keys(topic, unique, keys, physical_offset, time)
         self._pending_count += unit_count
         if self._pending_count >= PENDING_COUNT_MAX:
             self._flush_all()

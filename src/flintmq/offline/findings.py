@@ -58,6 +58,7 @@ class Kind(StrEnum):
     INDEX_ENTRY_WRONG = "index-entry-wrong"
     INDEX_ENTRY_TIME = "index-entry-time"
     INDEX_DUPLICATE = "index-duplicate"
+    INDEX_TO_DAMAGE = "index-to-damage"
     INDEX_AHEAD = "index-ahead"
     INDEX_BEHIND = "index-behind"
     KEY_MISSING = "key-missing"
@@ -138,3 +139,34 @@ class Findings:
     def total(self, severity: Severity) -> int:
         """Return how many findings of one severity there were, kept or not."""
         return sum(count for (found, _), count in self.counts.items() if found is severity)
+
+
+class Streak:
+    """Joins findings of one kind at consecutive offsets of one file into a single one."""
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+        self._first: Finding | None = None
+        self._count = 0
+
+    def add(self, severity: Severity, kind: Kind, file: str, offset: int, reason: str) -> None:
+        """Add a finding, which continues the last one if it is the next of its kind."""
+        first = self._first
+        if first is not None and first[:3] == (severity, kind, file):
+            assert first.offset is not None
+            if offset == first.offset + self._count:
+                self._count += 1
+                return
+        self.close()
+        self._first = Finding(severity, kind, file, offset, reason)
+        self._count = 1
+
+    def close(self) -> None:
+        """Hand on what was joined so far."""
+        first, self._first = self._first, None
+        if first is None:
+            return
+        severity, kind, file, offset, reason = first
+        if self._count > 1:
+            reason = f"{reason} (and {self._count - 1} more after it)"
+        self._findings.add(severity, kind, file, offset, reason, count=self._count)

@@ -237,7 +237,8 @@ class LogScan:
         bounds = written_bounds(region.view, _ranges(region, position), limit)
         if bounds is None:
             return
-        self.tail_start = file.first_offset + bounds[0]
+        at_once = not isinstance(error, EndOfRecords)
+        self.tail_start = file.first_offset + (position if at_once else bounds[0])
         self.tail_end = file.first_offset + bounds[1]
         self.tail_reason = error.reason
         if leftover:

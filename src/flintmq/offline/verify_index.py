@@ -4,27 +4,15 @@ Entries stand in the order of the log.  So one pass over the log and one over th
 by side, tell which keys have no entry and which entries no key; what does not fit is looked up.
 """
 
-from array import array
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Final
 
-from flintmq.format.errors import CorruptIndexError
-from flintmq.format.index_file import (
-    ENTRY,
-    ENTRY_SIZE,
-    HEADER_SIZE,
-    IndexHeader,
-    entry_position,
-    file_size,
-    key_text_hash,
-)
+from flintmq.format.index_file import ENTRY, ENTRY_SIZE, entry_position, key_text_hash
 from flintmq.format.record import index_keys
 from flintmq.format.sys_flag import TRANSACTION_ROLLBACK, transaction_type
-from flintmq.offline.findings import Findings, Kind, Severity
-from flintmq.offline.index_geometry import IndexGeometry
-from flintmq.offline.layout import DataFile, StoreLayout
+from flintmq.offline.findings import Findings, Kind, Severity, Streak
+from flintmq.offline.index_structure import CHUNK_COUNT, IndexFiles, IndexStructure
 from flintmq.offline.log_files import LogFiles
 from flintmq.offline.regions import open_for_reading
 from flintmq.offline.scan import LogScan
@@ -32,21 +20,6 @@ from flintmq.offline.scan import LogScan
 _INT_MAX: Final = 2**31 - 1
 _NEVER: Final = 1 << 63
 """Above every physical offset: stands for the entry after the last one."""
-
-_CHUNK_COUNT: Final = 65_536
-
-
-class IndexFiles:
-    """The index files that can be read, oldest first."""
-
-    def __init__(self, layout: StoreLayout, geometry: IndexGeometry) -> None:
-        self.slots = geometry.slots
-        self.entries = geometry.entries
-        self.layer = layout.files
-        self.name_of = layout.name_of
-        size = file_size(geometry.slots, geometry.entries)
-        self.files = [file for file in layout.index_files if file.size == size]
-        self.wrong_size = [file for file in layout.index_files if file.size != size]
 
 
 class IndexCheck:
@@ -65,19 +38,20 @@ class IndexCheck:
         self._log = log
         self._scan = scan
         self._findings = findings
+        self._streak = Streak(findings)
         self._unclean = unclean
         self._name = ""
         self._number = 0
         self._begin_time = 0
-        self._first_elapsed: int | None = 0
         self._previous_end: int | None = None
-        self._is_true = False
-        """Whether the present entry was looked up and found true."""
-        self._same: Counter[int] = Counter()
-        """Entries of the present record that came in another order than its keys."""
+        self._true_entry = ("", 0)
+        """The entry, by file and number, that was looked up and found true."""
+        self._same: list[tuple[int, str, int]] = []
+        """Entries (hash, file, number) of one record that stand in another order than its keys."""
         self._same_offset = -1
         self._missing_count = 0
         self._missing_first = -1
+        self._at_end = False
         self.entry_count = 0
         self._entries = self._read_entries()
         self._entry = next(self._entries, (0, _NEVER, 0, 0))
@@ -91,7 +65,7 @@ class IndexCheck:
             if region is None:
                 continue
             with closing(region):
-                structure = _Structure(file, self._index, self._findings)
+                structure = IndexStructure(file, self._index, self._findings)
                 is_last = number == len(self._index.files) - 1
                 if not structure.check(region.view, may_grow=self._unclean and is_last):
                     self._previous_end = None
@@ -109,7 +83,7 @@ class IndexCheck:
         number = 1
         base = entry_position(self._index.slots, 0)
         while number < index_count:
-            last = min(number + _CHUNK_COUNT, index_count)
+            last = min(number + CHUNK_COUNT, index_count)
             chunk = bytes(view[base + number * ENTRY_SIZE : base + last * ENTRY_SIZE])
             for self._number, entry in enumerate(ENTRY.iter_unpack(chunk), number):
                 yield entry
@@ -117,7 +91,6 @@ class IndexCheck:
 
     def _advance(self) -> None:
         self.entry_count += 1
-        self._is_true = False
         self._entry = next(self._entries, (0, _NEVER, 0, 0))
 
     # -- the merge ---------------------------------------------------------------------------
@@ -137,7 +110,6 @@ class IndexCheck:
                 self._check_elapsed(elapsed, time)
             self.entry_count += 1
             entry_hash, entry_offset, elapsed, _ = next(entries, (0, _NEVER, 0, 0))
-        self._is_true = False
         self._entry = (entry_hash, entry_offset, elapsed, 0)
 
     def _check_elapsed(self, elapsed: int, time: int) -> None:
@@ -149,11 +121,9 @@ class IndexCheck:
                 return  # The file it counted from is gone.
             allowed.add(max((time - self._previous_end) // 1000, 0))
         if elapsed not in allowed:
-            self._findings.problem(
-                Kind.INDEX_ENTRY_TIME,
-                self._name,
-                self._number,
-                f"{elapsed} seconds after the file's beginning instead of {expected}",
+            reason = f"{elapsed} seconds after the file's beginning instead of {expected}"
+            self._streak.add(
+                Severity.PROBLEM, Kind.INDEX_ENTRY_TIME, self._name, self._number, reason
             )
 
     def _differ(self, key_hash: int, offset: int, time: int) -> None:
@@ -168,32 +138,42 @@ class IndexCheck:
                     self._check_elapsed(elapsed, time)
                     self._advance()
                     return
-                self._same[entry_hash] += 1
+                self._same.append((entry_hash, self._name, self._number))
                 self._same_offset = offset
                 self._advance()
             elif entry_offset < log_start:
                 self._advance()
-            elif entry_offset < offset:
-                self._judge(entry_hash, entry_offset)
-                self._advance()
-            elif self._same[key_hash]:
-                self._same[key_hash] -= 1
-                self._same += Counter()
+            elif self._take_same(key_hash):
                 return
-            elif entry_offset == _NEVER or self._is_true or self._lookup(entry_hash, entry_offset):
-                self._is_true = entry_offset != _NEVER
+            elif entry_offset > offset and self._is_true(entry_hash, entry_offset):
                 self._miss(offset)
                 return
             else:
-                self._judge(entry_hash, entry_offset)
+                self._judge(entry_hash, entry_offset, self._name, self._number)
                 self._advance()
+
+    def _take_same(self, key_hash: int) -> bool:
+        """Take an entry out of those set aside, if one is for this key."""
+        for entry in self._same:
+            if entry[0] == key_hash:
+                self._same.remove(entry)
+                return True
+        return False
 
     def _drop_same(self) -> None:
         """Report entries of a record that were left over when its keys were through."""
-        for entry_hash, count in self._same.items():
-            for _ in range(count):
-                self._judge(entry_hash, self._same_offset)
+        for entry_hash, name, number in self._same:
+            self._judge(entry_hash, self._same_offset, name, number)
         self._same.clear()
+
+    def _is_true(self, entry_hash: int, offset: int) -> bool:
+        """Whether the present entry is worth waiting for: true, or the end of all entries."""
+        if offset == _NEVER:
+            return True
+        here = (self._name, self._number)
+        if self._true_entry != here and self._lookup(entry_hash, offset):
+            self._true_entry = here
+        return self._true_entry == here
 
     def _miss(self, offset: int) -> None:
         """Count a key without an entry; at the end of the index it may just be late."""
@@ -221,23 +201,26 @@ class IndexCheck:
             for key in index_keys(record.properties)
         )
 
-    def _judge(self, entry_hash: int, offset: int) -> None:
+    def _judge(self, entry_hash: int, offset: int, name: str, number: int) -> None:
         """Report an entry that no key in its place asked for."""
-        name, number = self._name, self._number
-        if offset >= self._scan.end and self._log.record_at(offset) is None and self._at_end:
-            severity = Severity.NOTE if self._unclean else Severity.PROBLEM
-            reason = f"leads to {offset}, behind the end of the log"
-            self._findings.add(severity, Kind.INDEX_AHEAD, name, number, reason)
-        elif self._lookup(entry_hash, offset):
+        scan, record = self._scan, self._log.record_at(offset)
+        at_tail = self._at_end and record is None and offset >= scan.end
+        severity = Severity.NOTE if at_tail and self._unclean else Severity.PROBLEM
+        kind = Kind.INDEX_ENTRY_WRONG
+        if at_tail and offset >= scan.tail_end:
+            kind, reason = Kind.INDEX_AHEAD, f"leads to {offset}, behind the log's end"
+        elif record is None and (at_tail or scan.damaged_between(offset, offset + 1)):
+            kind, reason = Kind.INDEX_TO_DAMAGE, f"leads to the damaged record at {offset}"
+        elif record is not None and self._lookup(entry_hash, offset):
+            severity, kind = Severity.NOTE, Kind.INDEX_DUPLICATE
             reason = f"a second entry for a key of the record at {offset}"
-            self._findings.note(Kind.INDEX_DUPLICATE, name, number, reason)
-        elif not self._log.is_deleted(offset):
+        elif self._log.is_deleted(offset):
+            return
+        else:
             reason = f"leads to {offset}, where no record has a key of its hash {entry_hash}"
-            self._findings.problem(Kind.INDEX_ENTRY_WRONG, name, number, reason)
+        self._streak.add(severity, kind, name, number, reason)
 
     # -- the end -----------------------------------------------------------------------------
-
-    _at_end = False
 
     def finish(self) -> None:
         """Look at the entries behind the last record, and report keys behind the last entry."""
@@ -248,8 +231,9 @@ class IndexCheck:
             entry_hash, offset, _, _ = self._entry
             late = offset >= scan_end and self._lookup(entry_hash, offset)
             if offset >= log_start and not late:
-                self._judge(entry_hash, offset)
+                self._judge(entry_hash, offset, self._name, self._number)
             self._advance()
+        self._streak.close()
         for file in self._index.wrong_size:
             reason = f"{file.size} bytes, unlike the other index files"
             name = self._index.name_of(file.path)
@@ -261,7 +245,7 @@ class IndexCheck:
         else:
             self._report_missing()
 
-    def _check_header_times(self, structure: "_Structure") -> None:
+    def _check_header_times(self, structure: IndexStructure) -> None:
         """Compare the times in a header with the records they are of, where those still exist."""
         header = structure.header
         if header.index_count <= 1:
@@ -274,82 +258,3 @@ class IndexCheck:
             if record is not None and record.store_timestamp != time:
                 reason = f"{word} at {time}, but the record at {offset} is of another time"
                 structure.report(Kind.INDEX_HEADER, None, reason)
-
-
-class _Structure:
-    """One index file in itself: header, chains and slots."""
-
-    def __init__(self, file: DataFile, index: IndexFiles, findings: Findings) -> None:
-        self._name = index.name_of(file.path)
-        self._slots = index.slots
-        self._entries = index.entries
-        self._findings = findings
-        self.header = IndexHeader(0, 0, 0, 0, 0, 1)
-
-    def report(self, kind: Kind, offset: int | None, reason: str) -> None:
-        """Add a problem of this file."""
-        self._findings.problem(kind, self._name, offset, reason)
-
-    def check(self, view: memoryview, *, may_grow: bool) -> bool:
-        """Check the file; return whether its entries are worth looking at."""
-        try:
-            self.header = header = IndexHeader.unpack_from(view)
-        except CorruptIndexError as error:
-            self.report(Kind.INDEX_HEADER, None, error.reason)
-            return False
-        if header.index_count > self._entries:
-            reason = f"{header.index_count} entries where {self._entries} have room"
-            self.report(Kind.INDEX_HEADER, None, reason)
-            return False
-        newest = array("i", bytes(4 * self._slots))
-        chain_starts, first_offset, last_offset = self._check_chains(view, newest)
-        if header.index_count > 1:
-            if header.begin_offset != first_offset or header.end_offset != last_offset:
-                self.report(
-                    Kind.INDEX_HEADER,
-                    None,
-                    f"speaks of the records {header.begin_offset} to {header.end_offset}, its "
-                    f"entries of {first_offset} to {last_offset}",
-                )
-            if header.slot_count != chain_starts:
-                reason = f"{header.slot_count} used slots, its entries use {chain_starts}"
-                self.report(Kind.INDEX_HEADER, None, reason)
-        self._check_slots(view, newest, may_grow=may_grow)
-        return True
-
-    def _check_chains(self, view: memoryview, newest: array[int]) -> tuple[int, int, int]:
-        """Follow the entries as they were inserted; leave in ``newest`` what the slots must hold.
-
-        Return how many chains begin, and the offsets of the first and last entry.
-        """
-        slots, index_count = self._slots, self.header.index_count
-        base = entry_position(slots, 0)
-        chain_starts = first_offset = offset = 0
-        number = 1
-        while number < index_count:
-            last = min(number + _CHUNK_COUNT, index_count)
-            chunk = bytes(view[base + number * ENTRY_SIZE : base + last * ENTRY_SIZE])
-            for key_hash, offset, _, previous in ENTRY.iter_unpack(chunk):
-                if number == 1:
-                    first_offset = offset
-                slot = key_hash % slots
-                if previous != newest[slot] or key_hash < 0:
-                    reason = f"continues at entry {previous} instead of {newest[slot]}"
-                    self.report(Kind.INDEX_CHAIN, number, reason)
-                if not previous:
-                    chain_starts += 1
-                newest[slot] = number
-                number += 1
-        return chain_starts, first_offset, offset
-
-    def _check_slots(self, view: memoryview, newest: array[int], *, may_grow: bool) -> None:
-        stored = array("i", bytes(view[HEADER_SIZE : HEADER_SIZE + 4 * self._slots]))
-        stored.byteswap()
-        if stored == newest:
-            return
-        index_count = self.header.index_count
-        for slot, (found, expected) in enumerate(zip(stored, newest, strict=True)):
-            # A running broker may have gone on since the header was read.
-            if found != expected and not (may_grow and found >= index_count):
-                reason = f"slot {slot} leads to entry {found} instead of {expected}"
-                self.report(Kind.INDEX_CHAIN, expected, reason)

@@ -13,7 +13,7 @@ from flintmq.format.consume_queue_ext import is_address
 from flintmq.format.record import CheckedRecord, dispatch_tags_code
 from flintmq.model.topics import SCHEDULE_TOPIC
 from flintmq.offline.derive import UnitRun
-from flintmq.offline.findings import Findings, Kind, Severity
+from flintmq.offline.findings import Findings, Kind, Severity, Streak
 from flintmq.offline.layout import QueueKey
 from flintmq.offline.log_files import LogFiles
 from flintmq.offline.queue_files import QueueFiles
@@ -32,12 +32,12 @@ class _QueueState:
 
     findings: Findings
     """Kept apart until it is known whether the topic was deleted and made anew."""
+    streak: Streak
     missing_from: int = -1
     """Where the present run of missing units starts, -1 without one."""
     missing_physical: int = 0
-    restarts: int = 0
-    units: int = 0
-    claimed: set[int] = field(default_factory=set)
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    """Ranges of queue offsets that no record claims; looked at when the log is known whole."""
 
 
 class QueueCheck:
@@ -69,31 +69,37 @@ class QueueCheck:
         self._details_max = details_max
         self._states: dict[QueueKey, _QueueState] = {}
         self._runs: dict[QueueKey, UnitRun] = {}
+        self._unclaimed = Streak(findings)
         self.unit_count = 0
+
+    def _new_state(self) -> _QueueState:
+        findings = Findings(details_max=self._details_max)
+        return _QueueState(findings, Streak(findings))
 
     # -- what the derivation tells -----------------------------------------------------------
 
     def begin(self, run: UnitRun) -> None:
-        """Look at the units before the first record: what they led to has expired."""
+        """Note the units before the first record: what they led to must have expired."""
         key = (run.topic, run.queue_id)
-        self._states[key] = _QueueState(Findings(details_max=self._details_max))
-        self._runs[key] = run
         if key not in self._queues:
             self._queues.refresh(key)
-        self._check_unclaimed(key, self._queues.first_offset(key), run.first)
+        state = self._new_state()
+        state.gaps.append((self._queues.first_offset(key), run.first))
+        self._states[key] = state
+        self._runs[key] = run
 
     def take(self, run: UnitRun) -> None:
         """Compare a run of units."""
         key = (run.topic, run.queue_id)
         state = self._states[key]
         count = len(run.units) // UNIT.size
-        self.unit_count += count
         stored = self._queues.read(key, run.first, count)
         if stored == run.units:
+            self.unit_count += count
             if state.missing_from >= 0:
                 self._end_missing(key, state, run.first)
             return
-        if not any(stored):
+        if not stored[-UNIT.size :].strip(b"\0"):
             self._queues.refresh(key)
             stored = self._queues.read(key, run.first, count)
         pairs = zip(UNIT.iter_unpack(stored), UNIT.iter_unpack(run.units), strict=True)
@@ -102,6 +108,7 @@ class QueueCheck:
                 if state.missing_from < 0:
                     state.missing_from, state.missing_physical = queue_offset, expected[0]
                 continue
+            self.unit_count += 1
             if state.missing_from >= 0:
                 self._end_missing(key, state, queue_offset)
             if found != expected:
@@ -114,7 +121,7 @@ class QueueCheck:
         name = self._queues.name_of(key)
         where = f"the record at {physical_offset} has the queue offset {queue_offset}"
         if queue_offset == 0:
-            self._restart(key, state, run, physical_offset)
+            self._restart(key, run, physical_offset)
             return True
         if not 0 <= queue_offset <= run.next + GAP_MAX:
             reason = f"{where}, far from {run.next}"
@@ -129,7 +136,7 @@ class QueueCheck:
             state.findings.problem(
                 Kind.OFFSET_GAP, name, run.next, reason, count=queue_offset - run.next
             )
-        self._check_unclaimed(key, run.next, queue_offset)
+        state.gaps.append((run.next, queue_offset))
         return True
 
     def bad_delay_level(self, record: CheckedRecord, reason: str) -> None:
@@ -138,9 +145,7 @@ class QueueCheck:
         name = "" if file is None else self._log.name_of(file.path)
         self._findings.problem(Kind.DELAY_LEVEL, name, record.physical_offset, reason)
 
-    def _restart(
-        self, key: QueueKey, state: _QueueState, run: UnitRun, physical_offset: int
-    ) -> None:
+    def _restart(self, key: QueueKey, run: UnitRun, physical_offset: int) -> None:
         """Forget what was found so far: the topic was deleted, and its units with it."""
         self._findings.note(
             Kind.QUEUE_RESTARTED,
@@ -149,7 +154,7 @@ class QueueCheck:
             f"counts from zero again at {physical_offset} after {run.next} records: "
             "the topic was deleted and made anew",
         )
-        self._states[key] = _QueueState(Findings(details_max=self._details_max))
+        self._states[key] = self._new_state()
 
     # -- units that differ -------------------------------------------------------------------
 
@@ -178,59 +183,46 @@ class QueueCheck:
         expected: tuple[int, int, int],
     ) -> None:
         """Say what is wrong with a unit that is there."""
-        name = self._queues.name_of(key)
+        severity, kind = Severity.PROBLEM, Kind.UNIT_WRONG
         if found[:2] != expected[:2]:
             reason = (
                 f"leads to {found[1]} bytes at {found[0]} instead of "
                 f"{expected[1]} bytes at {expected[0]}"
             )
-            state.findings.problem(Kind.UNIT_WRONG, name, queue_offset, reason)
         elif is_address(found[2]):
-            self._judge_extension(key, state, queue_offset, found[2], expected)
-        elif key[0] == SCHEDULE_TOPIC and self._is_tag_hash(expected[0], found[2]):
-            state.findings.note(
-                Kind.DUE_TIME_LOST,
-                name,
-                queue_offset,
-                f"holds a tag's code instead of the due time {expected[2]}: "
-                "a Java broker's recovery wrote it, and it is delivered at once",
-            )
+            kind = Kind.EXT_UNIT
+            reason = self._judge_extension(key, found[2], expected)
+            if not reason:
+                return
         else:
-            reason = f"tags code {found[2]} instead of {expected[2]}"
-            state.findings.problem(Kind.TAGS_CODE, name, queue_offset, reason)
+            kind, reason = Kind.TAGS_CODE, f"tags code {found[2]} instead of {expected[2]}"
+        if kind is Kind.TAGS_CODE and self._lost_due_time(key, expected[0], found[2]):
+            severity, kind = Severity.NOTE, Kind.DUE_TIME_LOST
+            reason = f"the code of a tag instead of the due time {expected[2]}: due at once"
+        state.streak.add(severity, kind, self._queues.name_of(key), queue_offset, reason)
 
-    def _is_tag_hash(self, physical_offset: int, code: int) -> bool:
-        record = self._log.record_at(physical_offset)
+    def _lost_due_time(self, key: QueueKey, physical_offset: int, code: int) -> bool:
+        """Whether a Java broker's recovery, which knows no delay levels, made this unit."""
+        record = self._log.record_at(physical_offset) if key[0] == SCHEDULE_TOPIC else None
         if record is None:
             return False
         return code == dispatch_tags_code(
             record.topic, record.properties, record.store_timestamp, None
         )
 
-    def _judge_extension(
-        self,
-        key: QueueKey,
-        state: _QueueState,
-        queue_offset: int,
-        address: int,
-        expected: tuple[int, int, int],
-    ) -> None:
+    def _judge_extension(self, key: QueueKey, address: int, expected: tuple[int, int, int]) -> str:
+        """Return what is wrong with the unit of the extension, empty for nothing."""
         at, unit = self._queues.extension_unit(key, address)
-        record = self._log.record_at(expected[0])
-        name = self._queues.name_of(key)
         if unit is None:
-            reason = f"no unit of the extension stands at {at}"
-        elif unit.tags_code != expected[2]:
-            if key[0] == SCHEDULE_TOPIC and self._is_tag_hash(expected[0], unit.tags_code):
-                reason = f"its extension holds a tag's code instead of the due time {expected[2]}"
-                state.findings.note(Kind.DUE_TIME_LOST, name, queue_offset, reason)
-                return
-            reason = f"its extension has the tags code {unit.tags_code} instead of {expected[2]}"
-        elif record is not None and unit.store_time != record.store_timestamp:
-            reason = f"its extension has the time {unit.store_time} of another message"
-        else:
-            return
-        state.findings.problem(Kind.EXT_UNIT, name, queue_offset, reason)
+            return f"no unit of the extension stands at {at}"
+        if unit.tags_code != expected[2] and not self._lost_due_time(
+            key, expected[0], unit.tags_code
+        ):
+            return f"its extension has the tags code {unit.tags_code} instead of {expected[2]}"
+        record = self._log.record_at(expected[0])
+        if record is not None and unit.store_time != record.store_timestamp:
+            return f"its extension has the time {unit.store_time} of another message"
+        return ""
 
     # -- units without a record --------------------------------------------------------------
 
@@ -264,27 +256,21 @@ class QueueCheck:
             claim = (record.topic.decode("utf-8", "replace"), record.queue_id)
             if claim == key and record.queue_offset == queue_offset:
                 return  # It was written while we read.
-        name = self._queues.name_of(key)
-        findings = self._findings
-        if physical_offset >= self._scan.end and self._scan.tail_end <= physical_offset:
-            findings.add(
-                Severity.NOTE if self._unclean else Severity.PROBLEM,
-                Kind.UNIT_AHEAD,
-                name,
-                queue_offset,
-                f"leads to {physical_offset}, behind the end of the log",
-            )
+        scan = self._scan
+        at_tail = physical_offset >= scan.end
+        severity = Severity.NOTE if at_tail and self._unclean else Severity.PROBLEM
+        if at_tail and physical_offset >= scan.tail_end:
+            kind, reason = Kind.UNIT_AHEAD, f"leads to {physical_offset}, behind the log's end"
         elif record is None and (
-            physical_offset >= self._scan.end
-            or self._scan.damaged_between(physical_offset, physical_offset + 1)
+            at_tail or scan.damaged_between(physical_offset, physical_offset + 1)
         ):
-            reason = f"leads to the damaged record at {physical_offset}"
-            unclean_tail = self._unclean and physical_offset >= self._scan.end
-            severity = Severity.NOTE if unclean_tail else Severity.PROBLEM
-            findings.add(severity, Kind.UNIT_TO_DAMAGE, name, queue_offset, reason)
-        elif not self._log.is_deleted(physical_offset):
+            kind, reason = Kind.UNIT_TO_DAMAGE, f"leads to the damaged record at {physical_offset}"
+        elif self._log.is_deleted(physical_offset):
+            return
+        else:
+            kind = Kind.UNIT_WRONG
             reason = f"leads to {physical_offset}, where no record of this queue and offset is"
-            findings.problem(Kind.UNIT_WRONG, name, queue_offset, reason)
+        self._unclaimed.add(severity, kind, self._queues.name_of(key), queue_offset, reason)
 
     # -- the end -----------------------------------------------------------------------------
 
@@ -293,10 +279,15 @@ class QueueCheck:
         for key, state in self._states.items():
             if state.missing_from >= 0:
                 self._report_behind(key, state, self._runs[key].next)
+            state.streak.close()
             self._findings.merge(state.findings)
+            for first, last in state.gaps:
+                self._check_unclaimed(key, first, last)
         for key in self._queues.keys:
             run = self._runs.get(key)
-            self._check_unclaimed(key, self._queues.first_offset(key) if run is None else run.next, None)
+            start = self._queues.first_offset(key) if run is None else run.next
+            self._check_unclaimed(key, start, None)
+        self._unclaimed.close()
 
     def _report_behind(self, key: QueueKey, state: _QueueState, end: int) -> None:
         first, physical_offset = state.missing_from, state.missing_physical
@@ -306,7 +297,9 @@ class QueueCheck:
             return
         if key in self._queues:
             kind = Kind.QUEUE_BEHIND
-            reason = f"ends at {first}; {count} records have no unit, the first at {physical_offset}"
+            reason = (
+                f"ends at {first}; {count} records have no unit, the first at {physical_offset}"
+            )
         else:
             kind = Kind.QUEUE_MISSING
             reason = f"has no files; {count} records have no unit, the first at {physical_offset}"

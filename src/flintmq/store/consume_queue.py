@@ -83,14 +83,14 @@ class ConsumeQueue:
     def _open_tail(self, queue_offset: int) -> MappedFile:
         """Make the next file; a queue that begins in mid-file gets pre-blank units before it."""
         start = queue_offset * UNIT_SIZE
-        was_empty = self.files.last is None
         tail = self.files.last_for_append(start)
-        if was_empty and start > tail.first_offset:
+        is_first = tail.wrote == 0 and tail is self.files.first
+        if is_first and start > tail.first_offset:
             blank_count = (start - tail.first_offset) // UNIT_SIZE
             tail.region.reserve(0, start - tail.first_offset)
             tail.view[: blank_count * UNIT_SIZE] = PRE_BLANK * blank_count
             tail.wrote = start - tail.first_offset
-        if was_empty:
+        if is_first:
             self.min_logic_offset = start
         self._tail = tail
         self._reserved = tail.wrote

@@ -8,7 +8,7 @@ file that has no room for the next one ends with a mark.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from flintmq.format.consume_queue_ext import (
     BYTE_OFFSET_MAX,
@@ -21,6 +21,7 @@ from flintmq.format.consume_queue_ext import (
     encode_ext_unit,
 )
 from flintmq.format.errors import CorruptUnitError
+from flintmq.store.errors import StoreError
 from flintmq.store.mapped_file_queue import MappedFileQueue
 
 if TYPE_CHECKING:
@@ -28,15 +29,19 @@ if TYPE_CHECKING:
 
     from flintmq.store.clock import Clock
     from flintmq.store.files import Files
+    from flintmq.store.mapped_file import MappedFile
 
 logger = logging.getLogger(__name__)
+
+RESERVE_STEP: Final = 64 * 1024
+"""Disk space is reserved in steps; a unit takes at most half of one."""
 
 
 class ConsumeQueueExt:
     """The extension of one queue."""
 
     def __init__(self, directory: Path, *, file_size: int, files: Files, clock: Clock) -> None:
-        self.files = MappedFileQueue(directory, file_size, files=files, clock=clock)
+        self.files = MappedFileQueue(directory, file_size, files=files, clock=clock, reserve=False)
 
     def load(self, *, read_only: bool = False) -> None:
         """Map the files and find the end of the units."""
@@ -55,14 +60,26 @@ class ConsumeQueueExt:
         file = self.files.last_for_append(0)
         if len(data) > file.size - file.wrote - FILE_END_BLANK:
             following = self.files.make_next()
+            try:
+                self._reserve(following)
+            except StoreError:
+                self.files.delete_last()  # The file before it has no end mark yet.
+                raise
             file.view[file.wrote : file.wrote + len(END_MARK)] = END_MARK
             file.wrote = file.size
             file = following
         at = file.first_offset + file.wrote
         if at > BYTE_OFFSET_MAX:
             return None
+        self._reserve(file)
         file.append(data)
         return address(at)
+
+    @staticmethod
+    def _reserve(file: MappedFile) -> None:
+        """Have disk space for the next units; a range that is reserved already costs nothing."""
+        step = file.wrote // RESERVE_STEP * RESERVE_STEP
+        file.region.reserve(step, min(step + 2 * RESERVE_STEP, file.size))
 
     def get(self, unit_address: int) -> ExtUnit | None:
         """Return the unit at an address, None when it is not there or damaged."""

@@ -19,7 +19,7 @@ from flintmq.store.commit_log import CommitLog
 from flintmq.store.config import FlushMode
 from flintmq.store.dispatch import Dispatcher
 from flintmq.store.errors import DiskFullError, FlushFailedError, StoreError
-from flintmq.store.files import LocalFiles
+from flintmq.store.files import LocalFiles, make_directory_durable
 from flintmq.store.flags import RunningFlag, RunningFlags
 from flintmq.store.flush import LogFlusher
 from flintmq.store.key_index import KeyIndex
@@ -28,6 +28,8 @@ from flintmq.store.queue_table import QueueTable
 from flintmq.store.reading import StoreReader
 from flintmq.store.recovery import Recovery
 from flintmq.store.results import PutStatus
+from flintmq.store.retention import Retention
+from flintmq.store.schedule import ScheduleService
 from flintmq.store.services import Service
 from flintmq.store.statistics import StoreStatistics
 from flintmq.store.transient_pool import TransientPool
@@ -52,6 +54,8 @@ logger = logging.getLogger(__name__)
 
 DISPATCH_EVERY: Final = 64
 """A put dispatches by itself once this many records wait, whoever forgot to."""
+
+HOUSEKEEPING_MS_MIN: Final = 10
 
 KEEP_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TRANS_OP_HALF_TOPIC})
 
@@ -92,7 +96,7 @@ class MessageStore:
         self._commit_lock = threading.Lock()
         self._flushed_thoroughly = self._checkpointed = clock.monotonic()
         self._abort = config.root / "abort"
-        files.make_directory(config.root)
+        make_directory_durable(files, config.root)
         with contextlib.ExitStack() as undo:
             self._lock: FileLock = files.lock(config.root / "lock")
             undo.callback(self._lock.release)
@@ -142,6 +146,9 @@ class MessageStore:
             )
             self.reader = StoreReader(config, self.log, self.queues, self.index)
             self._take_queue_offsets()
+            self.retention = self._make_retention()
+            self.schedule = self._make_schedule()
+            self.schedule.load()
             self._mark_running()
             undo.pop_all()
         if background:
@@ -182,6 +189,31 @@ class MessageStore:
             clock=self.clock,
         )
 
+    def _make_retention(self) -> Retention:
+        return Retention(
+            self.config,
+            self.log,
+            dispatched=lambda: self.dispatcher.offset,
+            delete_views=self.delete_expired_views,
+            flags=self.flags,
+            files=self.files,
+            clock=self.clock,
+        )
+
+    def _make_schedule(self) -> ScheduleService:
+        return ScheduleService(
+            self.config,
+            self.queues,
+            self.reader,
+            delay_levels=self.delay_levels,
+            put=self.put,
+            dispatch=self.dispatch,
+            flush=self.flush,
+            when_flushed=self.when_flushed,
+            files=self.files,
+            clock=self.clock,
+        )
+
     def _recover(self) -> RecoveryReport:
         clean_exit = not self.files.exists(self._abort)
         problems = [str(problem) for problem in self.queues.load()]
@@ -197,6 +229,7 @@ class MessageStore:
             checkpoint=self._checkpoint.value,
             delay_levels=self.delay_levels,
             clean_exit=clean_exit,
+            damaged_queues=self.queues.damaged,
             clock=self.clock,
         )
         recovery.report.problems.extend(problems)
@@ -237,6 +270,13 @@ class MessageStore:
             self._services.append(
                 Service("flintmq-commit", self._commit_step, interval_ms=config.commit_interval_ms)
             )
+        self._services.append(
+            Service(
+                "flintmq-housekeeping",
+                self._housekeeping_step,
+                interval_ms=max(config.delete_log_interval_ms, HOUSEKEEPING_MS_MIN),
+            )
+        )
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -295,6 +335,7 @@ class MessageStore:
 
     def dispatch(self) -> int:
         """Bring what became readable into queues and index; return how many records."""
+        self.retention.follow()
         return self.dispatcher.run()
 
     # -- flushing ----------------------------------------------------------------------------
@@ -395,6 +436,11 @@ class MessageStore:
 
     def _commit_step(self) -> None:
         self.commit(self.config.commit_least_pages)
+
+    def _housekeeping_step(self) -> None:
+        now_ms = self.clock.now_ms()
+        self.retention.clean_log(now_ms)
+        self.schedule.housekeep(now_ms)
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -514,6 +560,9 @@ class MessageStore:
         info["commitLogMaxOffset"] = str(self.log.readable_end)
         info["dispatchBehindBytes"] = str(self.dispatcher.behind)
         info["remainHowManyDataToFlush"] = str(self.flusher.unflushed_bytes)
+        for level, (offset, end) in self.schedule.progress().items():
+            info[f"scheduleMessageOffset_{level}"] = f"{offset},{end}"
+        info.update(self.retention.runtime_info())
         return info
 
     # -- closing -----------------------------------------------------------------------------
@@ -530,6 +579,7 @@ class MessageStore:
         try:
             self.flush()
             self.dispatcher.run()
+            self.schedule.close()
             self.checkpoint()
             clean = not self.dispatcher.behind and self.flags.writable
         except StoreError:

@@ -100,6 +100,8 @@ class QueueTable:
         self.find = self._queues.get
         self.has_ext = config.enable_consume_queue_ext
         self.lmq_count = 0
+        self.damaged: list[StoredQueue] = []
+        """Queues whose files could not be loaded, and were deleted."""
         self._named: dict[tuple[str, int], Path] = {}
         """The last file of each queue whose name is durable."""
 
@@ -130,6 +132,7 @@ class QueueTable:
 
     def _clear(self, queue: StoredQueue) -> None:
         """Delete the files of a queue that could not be loaded; the log gives them back."""
+        self.damaged.append(queue)
         queue.close()
         directories = [queue.files.placement.directories[0]]
         if queue.ext is not None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import struct
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from flintmq.format.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_SIZE
 from flintmq.format.consume_queue_ext import ExtUnit, is_address
 from flintmq.format.errors import CorruptRecordError
-from flintmq.format.record import Record, decode_record, read_store_timestamp
+from flintmq.format.record import (
+    RECORD_SIZE_MIN,
+    Record,
+    decode_record,
+    read_store_timestamp,
+)
 from flintmq.model.topics import LMQ_PREFIX
 from flintmq.store.config import BrokerRole
 from flintmq.store.files import is_safe_name
@@ -23,8 +30,13 @@ if TYPE_CHECKING:
     from flintmq.store.mapped_file import MappedFile, Slice
     from flintmq.store.queue_table import QueueTable, StoredQueue
 
+logger = logging.getLogger(__name__)
+
 SCAN_BYTES_MIN: Final = 16_000
 """At least this many bytes of units (800) are looked at in one call, however few are wanted."""
+
+_read_place: Final = struct.Struct(">i24xq").unpack_from
+"""The size of a record, and the physical offset it says it has."""
 
 MEMORY_SIZE_UNKNOWN: Final = 24 << 30
 QUERY_ROUNDS_MAX: Final = 3
@@ -184,14 +196,21 @@ class StoreReader:
                     held = None
                     if not messages:
                         result.status = GetStatus.MESSAGE_WAS_REMOVING
-                    skip_below = self._next_file(physical_offset)
+                    # A blank unit leads nowhere and says nothing of the files around it.
+                    if size != PRE_BLANK_SIZE:
+                        skip_below = self._next_file(physical_offset)
                     offset += 1
                     continue
                 result.hold(held)
                 held_start = held.first_offset
                 held_end = min(held_start + held.readable, readable_end)
                 held_view = held.view
-            record = held_view[physical_offset - held_start : end - held_start]
+            at = physical_offset - held_start
+            if size < RECORD_SIZE_MIN or _read_place(held_view, at) != (size, physical_offset):
+                self._report_false_unit(queue, offset, physical_offset)
+                offset += 1
+                continue
+            record = held_view[at : at + size]
             if message_filter is not None and not message_filter.matches_record(record):
                 record.release()
                 offset += 1
@@ -207,6 +226,17 @@ class StoreReader:
         result.total_size = total
         result.next_begin_offset = offset
         result.suggest_slave = readable_end - newest > self._hot_size
+
+    @staticmethod
+    def _report_false_unit(queue: StoredQueue, offset: int, physical_offset: int) -> None:
+        """Say that a unit was passed over: serving what it leads to would be false."""
+        logger.warning(
+            "unit leads to no record: topic=%s queue=%d offset=%d physical_offset=%d",
+            queue.topic,
+            queue.queue_id,
+            offset,
+            physical_offset,
+        )
 
     @staticmethod
     def _matches(message_filter: MessageFilter, queue: StoredQueue, tags_code: int) -> bool:

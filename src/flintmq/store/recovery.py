@@ -25,9 +25,10 @@ from flintmq.format.record import Blank, check_record
 from flintmq.format.sys_flag import TRANSACTION_ROLLBACK, transaction_type
 from flintmq.store.dispatch import BATCH_COUNT_MAX, request_from_record
 from flintmq.store.key_index import IndexedMessage
+from flintmq.store.torn_write import is_torn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from flintmq.format.checkpoint import Checkpoint, CheckpointMarks
     from flintmq.format.delay_levels import DelayLevels
@@ -47,6 +48,8 @@ FILES_CHECKED_AFTER_CLEAN_STOP: Final = 3
 
 UNIT_GAP_MAX: Final = 1_000_000
 """Records that are lost leave blank units; a larger gap is taken for a damaged queue offset."""
+
+OFFSET_MAX: Final = (1 << 63) - 1
 
 CHECKPOINT_MARGIN_MS: Final = 3000
 """RocketMQ's allowance between the checkpoint's times and the data they speak of."""
@@ -116,8 +119,10 @@ class Recovery:
         checkpoint: Checkpoint,
         delay_levels: DelayLevels,
         clean_exit: bool,
+        damaged_queues: Iterable[StoredQueue] = (),
         clock: Clock,
     ) -> None:
+        """Take over what was loaded; ``damaged_queues`` were, and are empty now."""
         self._config = config
         self._log = log
         self._queues = queues
@@ -129,8 +134,13 @@ class Recovery:
         self.report = RecoveryReport(clean_exit=clean_exit)
         self._holed: dict[tuple[str, int], int] = {}
         """Queues with missing units, and the log offset from which to fill them."""
+        for queue in damaged_queues:
+            self._mark_hole(queue, 0)
         self._marks: CheckpointMarks | None = None
-        self._index_start = 0
+        self._torn_from = OFFSET_MAX if clean_exit else 0
+        """From this log offset on a power failure may have torn records."""
+        self._index_after = -1
+        """The newest record that the index is known to hold; it goes on behind it."""
         self._index_in_scan = False
         """Whether the index goes on where the scan starts; else it is fed when holes are."""
         self._fill_unknown = False
@@ -167,6 +177,7 @@ class Recovery:
             start = min(marks.log_flushed, marks.dispatched)
             if self._is_boundary(start):
                 self._marks = marks
+                self._torn_from = max(self._torn_from, marks.log_flushed)
                 report.start_reason = "exact marks"
                 return max(start, self._log.min_offset)
             report.problems.append(f"the marks name {start}, where no record starts")
@@ -218,7 +229,7 @@ class Recovery:
             if self._marks is None:
                 self._suspect(queue, log_min)
         self._cut_index(start)
-        self._index_in_scan = self._index is not None and self._index_start >= start
+        self._index_in_scan = self._index is not None and self._index_after >= start - 1
         if self._marks is not None:
             census = self._queues.census
             if census != (self._marks.queue_count, self._marks.unit_total):
@@ -289,31 +300,41 @@ class Recovery:
             return
         log_min = self._log.min_offset
         if self._marks is not None and self._cut_index_at_marks(self._marks):
-            self._index_start = start
+            self._index_after = start - 1
             return
         if not self.report.clean_exit:
             keep = 0
             for file in index.files:
-                if not file.is_full or file.end_time > self._checkpoint.index:
+                # At the very time of the checkpoint more entries may have come after it.
+                if not file.is_full or file.end_time >= self._checkpoint.index:
                     break
                 keep += 1
             self.report.index_files_dropped += len(index.files) - keep
             index.drop_from(keep)
         if index.files and (not self.report.clean_exit or index.lacks_files):
             # The keys of its last message may go on in a file that was dropped.
-            last = index.files[-1]
-            last.cut(last.count_below(last.end_offset), self._store_time_of)
+            self._cut_index_below(index.files[-1].end_offset)
+        self._index_after = log_min - 1
         if not index.files:
-            self._index_start = log_min
             return
         if index.files[0].begin_offset > log_min and self._is_keyed_before(
             index.files[0].begin_offset
         ):
             self.report.problems.append("the index does not reach back to the log's start")
             index.destroy()
-            self._index_start = log_min
             return
-        self._index_start = index.end_offset + 1
+        self._index_after = index.end_offset
+
+    def _cut_index_below(self, physical_offset: int) -> None:
+        """Drop the entries of records from ``physical_offset`` on."""
+        index = self._index
+        assert index is not None
+        while index.files and index.files[-1].begin_offset >= physical_offset:
+            index.drop_from(len(index.files) - 1)
+            self.report.index_files_dropped += 1
+        if index.files:
+            last = index.files[-1]
+            last.cut(last.count_below(physical_offset), self._store_time_of)
 
     def _cut_index_at_marks(self, marks: CheckpointMarks) -> bool:
         index = self._index
@@ -397,6 +418,9 @@ class Recovery:
                     )
                     if isinstance(record, Blank):
                         break
+                    if offset >= self._torn_from and is_torn(record, view, offset - first_offset):
+                        self._stopped = _LogEnd(offset, "torn by a power failure")
+                        return
                     offset += record.size
                     position_after = offset
                     yield record
@@ -432,7 +456,7 @@ class Recovery:
             self._dispatch_queue(request, request.topic, request.queue_id, request.queue_offset)
             for slot in request.multi:
                 self._dispatch_queue(request, slot.name, slot.queue_id, slot.queue_offset)
-        if self._index_in_scan and request.physical_offset >= self._index_start:
+        if self._index_in_scan and request.physical_offset > self._index_after:
             self._dispatch_index(request)
 
     def _dispatch_queue(
@@ -515,7 +539,7 @@ class Recovery:
         files.truncate(end.offset, zero=True)
         # After kill -9 what was scanned may be in the page cache only.  It counts as flushed
         # from here on, so it must be.
-        for file in self._log.files_from(report.scan_start):
+        for file in self._log.files_from(report.scan_start if self._marks is not None else 0):
             file.region.sync()
         files.flushed_where = files.committed_where = end.offset
         self._log.reset_tail()
@@ -530,15 +554,8 @@ class Recovery:
                 self.report.units_cut += queue.cut(queue.find_end(end, self._unit_check(queue)))
         if lost_to > end:
             self.report.lost_ranges.append(f"records from {end} to {lost_to} are lost")
-        index = self._index
-        if index is None or index.end_offset < end:
-            return
-        while index.files and index.files[-1].begin_offset >= end:
-            index.drop_from(len(index.files) - 1)
-            self.report.index_files_dropped += 1
-        if index.files:
-            last = index.files[-1]
-            last.cut(last.count_below(end), self._store_time_of)
+        if self._index is not None and self._index.end_offset >= end:
+            self._cut_index_below(end)
 
     # -- holes -------------------------------------------------------------------------------
 
@@ -550,7 +567,8 @@ class Recovery:
         if self._fill_unknown:
             starts.append(self._log.min_offset)
         if feeds_index:
-            starts.append(self._index_start)
+            self._prove_index_end()
+            starts.append(self._index_after)  # The walk must begin where a record does.
         if not starts:
             return
         report.fill_start = begin = max(min(starts), self._log.min_offset)
@@ -561,10 +579,23 @@ class Recovery:
                 self._fill(holed, request, request.topic, request.queue_id, request.queue_offset)
                 for slot in request.multi:
                     self._fill(holed, request, slot.name, slot.queue_id, slot.queue_offset)
-            if feeds_index and record.physical_offset >= self._index_start:
+            if feeds_index and record.physical_offset > self._index_after:
                 self._dispatch_index(request)
         self._insert_batch()
         report.queues_filled = sorted(f"{topic}/{queue_id}" for topic, queue_id in holed)
+
+    def _prove_index_end(self) -> None:
+        """Make the index anew if the newest record it claims to hold does not exist."""
+        assert self._index is not None
+        log_min = self._log.min_offset
+        if log_min <= self._index_after < self.report.log_end and (
+            self._record_at(self._index_after) is None
+        ):
+            self.report.problems.append(
+                f"the index ends at {self._index_after}, where no record starts"
+            )
+            self._index.destroy()
+            self._index_after = log_min - 1
 
     def _fill(
         self,
@@ -603,6 +634,10 @@ class Recovery:
         log_min = self._log.min_offset
         for queue in self._queues:
             queue.correct_min_offset(log_min)
+            if self._marks is None:
+                # Nobody vouches for what an earlier process wrote; it may not be synced.
+                for file in queue.files.snapshot():
+                    file.region.sync()
         if self._index is not None:
             self._index.write_headers()
         self._dispatcher.start_at(self.report.log_end)

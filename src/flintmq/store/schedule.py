@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import heapq
 import logging
-import math
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -84,17 +83,28 @@ class LevelProgress(NamedTuple):
 class _Level:
     """Where the delivery of one level stands."""
 
-    __slots__ = ("delay_ms", "due", "failure_count", "number", "pipeline", "position", "retry_at")
+    __slots__ = (
+        "delay_ms",
+        "done",
+        "due",
+        "failure_count",
+        "number",
+        "pipeline",
+        "position",
+        "retry_at_ms",
+    )
 
     def __init__(self, number: int, delay_ms: int, pipeline: DeliveryPipeline | None) -> None:
         self.number = number
         self.delay_ms = delay_ms
         self.pipeline = pipeline
         self.position = 0
+        """The queue offset to go on at; ahead of ``done`` only while a pipeline is under way."""
+        self.done = 0
         self.due = (-1, 0)
         """A queue offset and when its message is due: found out once for each."""
         self.failure_count = 0
-        self.retry_at = -math.inf
+        self.retry_at_ms = 0
         """On the monotonic clock, because the other one may be set back."""
 
 
@@ -146,7 +156,7 @@ class ScheduleService:
 
     - A unit that can never be delivered (its record is damaged, names no queue, or is refused for
       what it is) blocks its level there for ever.  Here it is logged, counted and passed over; see
-      ``skipped``.
+      ``skipped``.  A put that fails for any other reason is tried again until it succeeds.
     - RocketMQ looks every 100 ms.  Here the owner knows the very millisecond.
     - A Java broker's abnormal recovery leaves tag hashes where due times belong, and those messages
       are delivered at once.  Here they wait for their time.
@@ -207,28 +217,27 @@ class ScheduleService:
         self._saved = self._read_table(self._state.load().value)
         self._offsets = self._saved.copy()
         for level in self._levels:
-            level.position = self._offsets.get(level.number, 0)
             queue = self._queue_of(level)
             least, end = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
-            if level.number in self._offsets and not least <= level.position <= end:
-                level.position = min(max(level.position, least), end)
+            saved = self._offsets.get(level.number)
+            level.position = level.done = least if saved is None else min(max(saved, least), end)
+            if saved is not None and saved != level.position:
                 logger.warning(
                     "delay offset corrected: level=%d from=%d to=%d",
                     level.number,
-                    self._offsets[level.number],
+                    saved,
                     level.position,
                 )
                 self._offsets[level.number] = level.position
 
     def _read_table(self, state: Any) -> dict[int, int]:
-        table = state.get(_OFFSETS, {}) if isinstance(state, dict) else {}
+        if state is None:
+            return {}
         try:
-            if not isinstance(table, dict) or not (state is None or isinstance(state, dict)):
-                raise TypeError
-            offsets = {int(level): int(offset) for level, offset in table.items()}
-        except (TypeError, ValueError):
-            raise StoreLoadError(self._state.path, "no table of level and offset") from None
-        return offsets
+            # Bare keys are int, quoted ones str; Java reads both.
+            return {int(level): int(offset) for level, offset in state[_OFFSETS].items()}
+        except (AttributeError, LookupError, TypeError, ValueError):
+            raise StoreLoadError(self._state.path, "no table of levels and offsets") from None
 
     def persist(self) -> bool:
         """Save the offsets if they have changed; return whether they were saved.
@@ -254,6 +263,9 @@ class ScheduleService:
         if 0 <= past_ms < self._config.flush_delay_offset_interval_ms:
             return False
         self._housekept_ms = now_ms
+        return self._try_persist()
+
+    def _try_persist(self) -> bool:
         try:
             saved = self.persist()
         except StoreError as error:
@@ -264,15 +276,22 @@ class ScheduleService:
         self._save_failed = False
         return saved
 
+    def close(self) -> None:
+        """Count what was flushed in the end, and save the offsets; the owner calls this.
+
+        Offsets that cannot be saved are no reason to stop uncleanly: they repeat deliveries.
+        """
+        for level in self._levels:
+            self._harvest(level)
+        self._try_persist()
+
     def progress(self) -> dict[int, LevelProgress]:
         """Return how far each level is that has ever delivered, for the runtime info."""
-        ends = {
-            level: self._queues.get(SCHEDULE_TOPIC, level - 1) for level in sorted(self._offsets)
-        }
-        return {
-            level: LevelProgress(self._offsets[level], 0 if queue is None else queue.max_offset)
-            for level, queue in ends.items()
-        }
+        progress = {}
+        for level, offset in sorted(self._offsets.items()):
+            queue = self._queues.get(SCHEDULE_TOPIC, level - 1)
+            progress[level] = LevelProgress(offset, 0 if queue is None else queue.max_offset)
+        return progress
 
     # -- delivering --------------------------------------------------------------------------
 
@@ -329,9 +348,10 @@ class ScheduleService:
 
     def _rest_ms(self, level: _Level) -> int:
         """Return how long a level still rests after a failure; not positive when it does not."""
-        if not level.failure_count:
-            return 0
-        return math.ceil((level.retry_at - self._clock.monotonic()) * 1000)
+        return level.retry_at_ms - self._monotonic_ms() if level.failure_count else 0
+
+    def _monotonic_ms(self) -> int:
+        return round(self._clock.monotonic() * 1000)
 
     def _is_crowded(self, level: _Level) -> bool:
         """Whether a level has to wait for its pipeline before it goes on."""
@@ -358,7 +378,7 @@ class ScheduleService:
             expired = queue.min_offset - level.position
             self.expired_count += expired
             logger.warning("delayed messages expired: level=%d count=%d", level.number, expired)
-            level.position = queue.min_offset
+            level.position = level.done = queue.min_offset
         if level.due[0] != level.position:
             unit = queue.unit_at(level.position)
             if unit is None:
@@ -373,7 +393,7 @@ class ScheduleService:
         if is_address(code):
             ext = queue.resolve(code)
             code = ext.tags_code if ext is not None else 0
-        if abs(code) > _TAG_HASH_END:
+        if code >= _TAG_HASH_END:
             return code
         # The extension is lost, or the unit holds the hash of a tag: the record itself knows.
         try:
@@ -386,33 +406,28 @@ class ScheduleService:
         """Handle the next unit of a level; return how many messages that delivered, 0 or 1."""
         queue = self._queue_of(level)
         unit = queue.unit_at(level.position) if queue is not None else None
-        assert unit is not None, "a unit that was due is gone"
+        if unit is None:
+            return 0
         try:
-            record = self._read(level, unit[0], unit[1])
-            if record is None:
-                self.expired_count += 1
-                logger.warning(
-                    "delayed message expired: level=%d offset=%d", level.number, level.position
-                )
-                self._move_on(level)
-                return 0
-            result = self._put(delivery_of(record))
-            if result.status in _LASTING_REFUSALS:
-                raise PoisonError(f"{result.status.value}: {result.reason}")
+            message = delivery_of(self._read(level, unit[0], unit[1]))
         except PoisonError as error:
             self._skip(level, unit[0], str(error))
             return 0
-        if result.status is not PutStatus.PUT_OK:
-            self._fail(level, f"{result.status.value}: {result.reason}")
-            return 0
-        self._move_on(level, result)
-        return 1
+        result = self._put(message)
+        if result.status is PutStatus.PUT_OK:
+            self._move_on(level, result)
+            return 1
+        reason = f"{result.status.value}: {result.reason}"
+        if result.status in _LASTING_REFUSALS:
+            self._skip(level, unit[0], reason)
+        else:
+            self._fail(level, reason)
+        return 0
 
-    def _read(self, level: _Level, physical_offset: int, size: int) -> Record | None:
-        """Return the record of a unit, None when its log file is deleted."""
+    def _read(self, level: _Level, physical_offset: int, size: int) -> Record:
         piece = self._reader.select(physical_offset, size)
         if piece is None:
-            return None
+            raise PoisonError("its record is gone")
         with piece:
             try:
                 record = decode_record(piece.view)
@@ -434,9 +449,11 @@ class ScheduleService:
             end_offset = result.end_offset if result is not None else 0
             pipeline.add(level.position, end_offset)
             return
-        self._offsets[level.number] = level.position
-        if result is not None:
-            level.failure_count = 0
+        self._count_done(level, level.position)
+
+    def _count_done(self, level: _Level, offset: int) -> None:
+        level.done = self._offsets[level.number] = offset
+        level.failure_count = 0
 
     def _skip(self, level: _Level, physical_offset: int, reason: str) -> None:
         skipped = SkippedUnit(level.number, level.position, physical_offset, reason)
@@ -453,7 +470,7 @@ class ScheduleService:
         rest_ms = RETRY_MS
         if level.pipeline is not None:
             rest_ms = min(RETRY_MS * level.failure_count, RETRY_MAX_MS)
-        level.retry_at = self._clock.monotonic() + rest_ms / 1000
+        level.retry_at_ms = self._monotonic_ms() + rest_ms
         if level.failure_count == 1:
             logger.warning(
                 "delivery waits: level=%d offset=%d reason=%s", level.number, level.position, reason
@@ -465,8 +482,7 @@ class ScheduleService:
             return
         done, failure = level.pipeline.harvest()
         if done is not None:
-            self._offsets[level.number] = done
-            level.failure_count = 0
+            self._count_done(level, done)
         if failure is not None:
-            level.position = self._offsets.get(level.number, 0)
+            level.position = level.done
             self._fail(level, failure)

@@ -149,6 +149,11 @@ def test_nesting_has_a_limit(opening: str) -> None:
     assert loads(opening * (DEPTH_MAX - 1) + "[]" + closing * (DEPTH_MAX - 1))
 
 
+def test_values_beside_each_other_do_not_count_as_nested() -> None:
+    value: list[Any] = [{"a": []}] * (2 * DEPTH_MAX)
+    assert loads(dumps(value)) == value
+
+
 def test_what_nests_too_deep_is_not_written() -> None:
     value: list[Any] = []
     for _ in range(DEPTH_MAX + 1):

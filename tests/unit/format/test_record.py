@@ -295,8 +295,9 @@ def test_a_wrong_size_is_damage_even_with_room_behind() -> None:
 
 def test_a_record_at_the_wrong_place_is_damage() -> None:
     assert isinstance(check(R2, expected_offset=176), CheckedRecord)
-    with pytest.raises(CorruptRecordError, match="claims the offset 176"):
-        check(R2, expected_offset=175)
+    for expected_offset in (0, 175):
+        with pytest.raises(CorruptRecordError, match="claims the offset 176"):
+            check(R2, expected_offset=expected_offset)
 
 
 def test_the_checksum_is_looked_at_only_when_asked_for() -> None:
@@ -306,6 +307,12 @@ def test_the_checksum_is_looked_at_only_when_asked_for() -> None:
     found = check_record(damaged, 0, len(damaged), check_crc=False, expected_offset=None)
     assert isinstance(found, CheckedRecord)
     assert not decode_record(damaged).crc_ok
+
+
+def test_the_checksum_of_an_empty_body_is_not_looked_at_since_java_does_not() -> None:
+    raw = encode_record(**R1_FIELDS | {"body": b""}, body_crc=5)
+    assert isinstance(check(raw), CheckedRecord)
+    assert decode_record(raw).crc_ok
 
 
 def test_lengths_below_zero_are_read_as_zero_like_java_does() -> None:

@@ -1,0 +1,257 @@
+"""Making consume queues and key index anew from the log, in a directory of their own.
+
+The bytes are those the engine writes when it dispatches the same log.  The extension of consume
+queues is left aside: its filter bitmaps came from subscriptions that the log does not know.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from flintmq.format.consume_queue import PRE_BLANK, UNIT_SIZE
+from flintmq.format.delay_levels import DelayLevels
+from flintmq.format.record import CheckedRecord, index_keys
+from flintmq.format.sys_flag import TRANSACTION_ROLLBACK, transaction_type
+from flintmq.offline.derive import Derivation, UnitRun
+from flintmq.offline.errors import OutputError
+from flintmq.offline.findings import Findings, Kind
+from flintmq.offline.index_geometry import IndexGeometry, find_geometry
+from flintmq.offline.layout import StoreLayout
+from flintmq.offline.log_files import LogFiles
+from flintmq.offline.regions import Regions
+from flintmq.offline.scan import LogScan, Progress
+from flintmq.store.errors import StoreError, StoreIOError
+from flintmq.store.files import Files, LocalFiles, safe_child
+from flintmq.store.key_index import KeyIndex
+from flintmq.store.mapped_file_queue import file_name
+
+GAP_MAX: Final = 1_000_000
+"""The most lost records a queue is filled over with blank units; recovery has the same limit."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RebuildReport:
+    """What a rebuild made, and what of the log it could not use."""
+
+    output: Path
+    record_count: int = 0
+    queue_count: int = 0
+    unit_count: int = 0
+    index_file_count: int = 0
+    index_entry_count: int = 0
+    findings: Findings = field(default_factory=Findings)
+
+
+def rebuild(
+    layout: StoreLayout,
+    output: Path,
+    *,
+    queues: bool,
+    index: bool,
+    delay_levels: DelayLevels,
+    files: Files | None = None,
+    progress: Progress | None = None,
+) -> RebuildReport:
+    """Write ``output/consumequeue`` and ``output/index``; OutputError when it is not free."""
+    files = files or LocalFiles()
+    check_output(layout, output, files=files)
+    report = RebuildReport(output=output)
+    with Regions(layout.files) as regions:
+        log = LogFiles(layout, regions)
+        scan = LogScan(log, check_crc=True, progress=progress)
+        writer = QueueWriter(output / "consumequeue", layout, files, report) if queues else None
+        entries = _make_index(layout, regions, output, files) if index else None
+        derivation = Derivation(delay_levels=delay_levels, lmq=layout.lmq, units=writer)
+        for batch in scan.batches():
+            if writer is not None:
+                derivation.feed(batch)
+            if entries is not None:
+                entries.add(batch)
+        derivation.finish()
+    files.make_directory(output)
+    if writer is not None:
+        writer.finish()
+        report.queue_count = len(derivation.runs)
+    if entries is not None:
+        report.index_file_count, report.index_entry_count = entries.finish()
+    files.sync_directory(output)
+    report.record_count = scan.record_count
+    for damage in scan.damages:
+        report.findings.problem(damage.kind, damage.file, damage.start, damage.reason)
+    return report
+
+
+def check_output(layout: StoreLayout, output: Path, *, files: Files) -> None:
+    """Raise OutputError unless ``output`` is new or empty and lies outside the store."""
+    target = output.resolve()
+    for inspected in (layout.root, *layout.log_directories):
+        source = inspected.resolve()
+        if target == source or target.is_relative_to(source):
+            raise OutputError(output, f"lies in the store that is read, {inspected}")
+    try:
+        entries = files.list(output)
+    except StoreIOError as error:
+        raise OutputError(output, error.cause.strerror or str(error.cause)) from error
+    if entries:
+        raise OutputError(output, "is not empty")
+
+
+class QueueWriter:
+    """Writes runs of units into new consume-queue files."""
+
+    def __init__(
+        self, directory: Path, layout: StoreLayout, files: Files, report: RebuildReport
+    ) -> None:
+        self._directory = directory
+        self._file_size = layout.queue_file_size
+        self._files = files
+        self._report = report
+        self._made: dict[Path, None] = {}
+        self._refused: set[tuple[str, int]] = set()
+
+    def begin(self, run: UnitRun) -> None:
+        """Start a queue; what precedes its first record in the same file becomes blank."""
+        self._write_blanks(run, run.first - run.first % self._units_per_file, run.first)
+
+    def take(self, run: UnitRun) -> None:
+        """Write a run."""
+        self._report.unit_count += len(run.units) // UNIT_SIZE
+        self._write(run, run.first, bytes(run.units))
+
+    def jump(self, run: UnitRun, queue_offset: int, physical_offset: int) -> bool:
+        """Do as recovery does: fill over lost records, start a deleted topic anew, keep the first."""
+        if queue_offset == 0:
+            self._remove(run)
+            return True
+        name = f"consumequeue/{run.topic}/{run.queue_id}"
+        if run.next < queue_offset <= run.next + GAP_MAX:
+            self._write_blanks(run, run.next, queue_offset)
+            reason = f"the log has no records for {queue_offset - run.next} units; they are blank"
+            self._report.findings.problem(Kind.OFFSET_GAP, name, run.next, reason)
+            return True
+        reason = f"the record at {physical_offset} has the queue offset {queue_offset}, left out"
+        self._report.findings.problem(Kind.OFFSET_REPEATED, name, run.next, reason)
+        return False
+
+    def bad_delay_level(self, record: CheckedRecord, reason: str) -> None:
+        """Report a delayed record that is due at once for want of a level."""
+        self._report.findings.problem(Kind.DELAY_LEVEL, "", record.physical_offset, reason)
+
+    def finish(self) -> None:
+        """Bring all files to stable storage."""
+        for path in self._made:
+            self._files.sync(path)
+        for directory in dict.fromkeys(path.parent for path in self._made):
+            self._files.sync_directory(directory)
+
+    @property
+    def _units_per_file(self) -> int:
+        return self._file_size // UNIT_SIZE
+
+    def _queue_directory(self, run: UnitRun) -> Path | None:
+        try:
+            return safe_child(self._directory, run.topic) / str(run.queue_id)
+        except StoreError:
+            key = (run.topic, run.queue_id)
+            if key not in self._refused:
+                self._refused.add(key)
+                reason = "no directory can have the name of this topic"
+                self._report.findings.problem(Kind.QUEUE_MISSING, repr(run.topic), None, reason)
+            return None
+
+    def _write_blanks(self, run: UnitRun, first: int, end: int) -> None:
+        if first < end:
+            self._write(run, first, PRE_BLANK * (end - first))
+
+    def _write(self, run: UnitRun, first: int, units: bytes) -> None:
+        directory = self._queue_directory(run)
+        if directory is None:
+            return
+        at, end = first * UNIT_SIZE, first * UNIT_SIZE + len(units)
+        while at < end:
+            file_start = at - at % self._file_size
+            stop = min(end, file_start + self._file_size)
+            path = directory / file_name(file_start)
+            if path in self._made:
+                region = self._files.open(path)
+            else:
+                region = self._files.create(path, self._file_size, reserve=False)
+                self._made[path] = None
+            try:
+                region.write(at - file_start, units[at - first * UNIT_SIZE : stop - first * UNIT_SIZE])
+            finally:
+                region.close()
+            at = stop
+
+    def _remove(self, run: UnitRun) -> None:
+        """Drop the units of a topic that was deleted and made anew."""
+        directory = self._queue_directory(run)
+        for path in [path for path in self._made if path.parent == directory]:
+            self._files.remove(path)
+            del self._made[path]
+
+
+class _StoreTimeClock:
+    """Tells the store time of the record at hand, from which index files get their names."""
+
+    def __init__(self) -> None:
+        self.time_ms = 0
+
+    def now_ms(self) -> int:
+        """Return the store time of the record at hand."""
+        return self.time_ms
+
+    def monotonic(self) -> float:
+        """Return the same in seconds."""
+        return self.time_ms / 1000
+
+
+class IndexWriter:
+    """Feeds the engine's own key index."""
+
+    def __init__(self, directory: Path, geometry: IndexGeometry, files: Files) -> None:
+        self._directory = directory
+        self._clock = _StoreTimeClock()
+        self._files = files
+        self._index = KeyIndex(
+            directory,
+            slots=geometry.slots,
+            entries=geometry.entries,
+            files=files,
+            clock=self._clock,
+        )
+        self._entry_count = 0
+
+    def add(self, records: list[CheckedRecord]) -> None:
+        """Enter the keys of the next records."""
+        for record in records:
+            keys = index_keys(record.properties)
+            if keys and transaction_type(record.sys_flag) != TRANSACTION_ROLLBACK:
+                self._clock.time_ms = record.store_timestamp
+                self._index.insert(
+                    record.topic.decode("utf-8", "replace"),
+                    keys,
+                    record.physical_offset,
+                    record.store_timestamp,
+                )
+                self._entry_count += len(keys)
+
+    def finish(self) -> tuple[int, int]:
+        """Bring the files to stable storage; return how many files and entries there are."""
+        file_count = len(self._index.files)
+        self._index.write_headers()
+        self._index.sync()
+        self._index.close()
+        if file_count:
+            self._files.sync_directory(self._directory)
+        return file_count, self._entry_count
+
+
+def _make_index(
+    layout: StoreLayout, regions: Regions, output: Path, files: Files
+) -> IndexWriter:
+    geometry = find_geometry(layout, regions)
+    if geometry is None:
+        reason = "the shape of the index files is unknown; give --hash-slots and --index-entries"
+        raise OutputError(output, reason)
+    return IndexWriter(output / "index", geometry, files)
