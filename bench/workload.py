@@ -21,19 +21,19 @@ class Rate(NamedTuple):
     """One measured rate."""
 
     name: str
-    count: int
+    done: int
     wall_seconds: float
     cpu_seconds: float
     aim: int
 
     @property
     def per_second(self) -> float:
-        return self.count / self.wall_seconds
+        return self.done / self.wall_seconds
 
     @property
     def per_cpu_second(self) -> float:
         """Counts per second of one core, whatever else the machine was doing."""
-        return self.count / self.cpu_seconds
+        return self.done / self.cpu_seconds
 
 
 def properties_of(number: int) -> dict[str, str]:

@@ -114,7 +114,10 @@ def test_every_record_is_decoded_as_java_decodes_it(name: str) -> None:
             "properties": record.properties,
             "msgId": record.message_id,
             "dispatchTagsCode": dispatch_tags_code(
-                record.topic.encode(), record.properties_text, record.store_timestamp, LEVELS
+                record.topic.encode(),
+                record.properties_text,
+                record.store_timestamp,
+                LEVELS.delay_ms,
             ),
         }
         assert record.crc_ok == message.get("crcOk", True)

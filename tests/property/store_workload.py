@@ -95,9 +95,7 @@ VARIANTS: Final = {
             writes_back=True,
         ),
         Variant("pool", replace(SMALL, transient_pool_enabled=True, transient_pool_size=2)),
-        Variant(
-            "ext", replace(SMALL, enable_consume_queue_ext=True, flush_mode=FlushMode.SYNC)
-        ),
+        Variant("ext", replace(SMALL, enable_consume_queue_ext=True, flush_mode=FlushMode.SYNC)),
         Variant(
             "multi",
             replace(
@@ -157,11 +155,16 @@ class Driver:
 
     # -- running -----------------------------------------------------------------------------
 
-    def run(self, step_count: int) -> None:
-        """Open the store, take so many steps with a clean stop in the middle, and close it."""
+    def run(self, step_count: int, *, stop_after: int | None = None) -> None:
+        """Open the store, take so many steps with a clean stop in the middle, and close it.
+
+        With ``stop_after`` the run just ends there, and the store stays open.
+        """
         self.open()
         for number in range(step_count):
             self.step()
+            if number == stop_after:
+                return
             if number == step_count * 2 // 3:
                 self.reopen()
         self.close()
@@ -221,9 +224,7 @@ class Driver:
         message = self._message()
         names = ["%LMQ%a", "%LMQ%b", "plain", "T1"]
         message.properties["INNER_MULTI_DISPATCH"] = ",".join(
-            name
-            for name in self.rng.sample(names, self.rng.randint(1, 3))
-            if name != message.topic
+            name for name in self.rng.sample(names, self.rng.randint(1, 3)) if name != message.topic
         )
         self._put(message)
 
@@ -285,13 +286,18 @@ class Driver:
         self.ledger.told_flushed(end)
 
     def delete_oldest(self) -> None:
-        """Delete the oldest file of the log, and what the views hold for it."""
+        """Delete the oldest file of the log, and what the views hold for it.
+
+        As retention does, only when the views hold durably what is in the file.
+        """
         store = self._store()
         files = store.log.files.snapshot()
-        if len(files) < 2:
+        store.flush()
+        store.dispatch()
+        self.checkpoint()
+        if len(files) < 2 or store.dispatcher.offset < files[1].first_offset:
             return
         self.ledger.deleted = files[1].first_offset
-        store.checkpoint()
         store.log.files.delete_expired_by_time(0, forced_after_ms=0, immediate=True, limit=1)
         store.delete_expired_views()
 
@@ -351,11 +357,11 @@ class Driver:
         if result.wait_for_flush:
             end = result.end_offset
 
-            def done(status: PutStatus, reason: str) -> None:
-                assert (status, reason) == (PutStatus.PUT_OK, "")
-                self.ledger.told_flushed(end)
+            store.when_flushed(end, lambda status, reason: self._flushed(end, status, reason))
 
-            store.when_flushed(end, done)
+    def _flushed(self, end: int, status: PutStatus, reason: str) -> None:
+        assert (status, reason) == (PutStatus.PUT_OK, "")
+        self.ledger.told_flushed(end)
 
 
 def assert_recovers(

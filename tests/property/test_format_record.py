@@ -13,6 +13,7 @@ from flintmq.format.record import (
     CheckedRecord,
     check_record,
     decode_record,
+    dispatch_fields,
     dispatch_tags_code,
     encode_blank,
     encode_record,
@@ -206,3 +207,25 @@ def test_hostile_properties_raise_only_a_corrupt_record_error(
             assert topic == b"SCHEDULE_TOPIC_XXXX"
         else:
             assert -(1 << 31) <= code < 1 << 31
+
+
+property_soup = st.lists(
+    st.sampled_from(
+        [b"\x01", b"\x02", b"\n", b" ", b"x", b"TAGS", b"KEYS", b"UNIQ_KEY", b"DELAY", b"3"]
+    )
+).map(b"".join)
+
+
+@given(topic=st.sampled_from([b"T", b"SCHEDULE_TOPIC_XXXX"]), properties=property_soup)
+def test_what_dispatch_needs_is_the_same_in_one_go(topic: bytes, properties: bytes) -> None:
+    def delay_ms(level: int) -> int:
+        return level * 1000
+
+    try:
+        code = dispatch_tags_code(topic, properties, 5, delay_ms)
+    except CorruptRecordError:
+        with pytest.raises(CorruptRecordError):
+            dispatch_fields(topic, properties, 5, delay_ms)
+    else:
+        expected = code, index_keys(properties)
+        assert dispatch_fields(topic, properties, 5, delay_ms) == expected

@@ -50,9 +50,6 @@ class DelayLevels:
             return UNKNOWN_LEVEL_DELAY_MS
         return self.delays_ms[min(level, self.max_level) - 1]
 
-    __call__ = delay_ms
-    """The levels themselves serve where a function from level to delay is asked for."""
-
     def due_time(self, level: int, store_timestamp: int) -> int:
         """Return when a message of ``level`` stored at ``store_timestamp`` is to be delivered."""
         return store_timestamp + self.delay_ms(level)

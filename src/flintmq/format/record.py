@@ -74,6 +74,7 @@ __all__ = [
     "Record",
     "check_record",
     "decode_record",
+    "dispatch_fields",
     "dispatch_tags_code",
     "encode_blank",
     "encode_record",

@@ -5,7 +5,6 @@ writes them has few calls to make.  ``Derivation.feed`` sees every record of a s
 long form.
 """
 
-import re
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -13,12 +12,11 @@ from flintmq.format.consume_queue import UNIT
 from flintmq.format.delay_levels import DelayLevels
 from flintmq.format.errors import CorruptRecordError
 from flintmq.format.hash_batch import BATCH_COUNT_MAX, hash_keys
-from flintmq.format.java import encoded_tags_code, index_hash, string_hash
+from flintmq.format.java import index_hash, string_hash
 from flintmq.format.properties import decode_properties
-from flintmq.format.record import CheckedRecord, dispatch_tags_code
+from flintmq.format.record import CheckedRecord, dispatch_fields, index_keys
 from flintmq.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from flintmq.model.property_names import INNER_MULTI_DISPATCH
-from flintmq.model.topics import SCHEDULE_TOPIC
 from flintmq.store.dispatch import multi_slots
 
 RUN_SIZE: Final = 64 * 1024
@@ -27,20 +25,29 @@ RUN_SIZE: Final = 64 * 1024
 PENDING_COUNT_MAX: Final = 2_000_000
 """All runs are handed on when they hold so many units together: 40 MB."""
 
-KEY_BATCH_COUNT: Final = 4 * BATCH_COUNT_MAX
+KEY_BATCH_COUNT: Final = 2 * BATCH_COUNT_MAX
 CACHE_COUNT_MAX: Final = 4096
 
-_SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
+_SIGN: Final = 1 << 31
 _MULTI_DISPATCH: Final = INNER_MULTI_DISPATCH.encode() + b"\x01"
 # Prepared and rolled-back records, which have no unit, share this bit; the others lack it.
 _NO_UNIT: Final = TRANSACTION_PREPARED
 assert TRANSACTION_ROLLBACK & _NO_UNIT
 
-# One pass instead of one per name.  Of two properties with one name the later counts, and one
-# without a value does not count, as `find_property` has it.
-_find_views: Final = re.compile(
-    rb"(?:^|\x02)(?:TAGS\x01([^\x02]+)|KEYS\x01([^\x02]+)|UNIQ_KEY\x01([^\x02]+))"
-).findall
+
+def queue_claims(record: CheckedRecord, *, lmq: bool) -> list[tuple[str, int, int]]:
+    """Return (topic, queue id, queue offset) of every unit that a record asks for."""
+    if record.sys_flag & _NO_UNIT:
+        return []
+    topic = record.topic.decode("utf-8", "replace")
+    claims = [(topic, record.queue_id, record.queue_offset)]
+    if _MULTI_DISPATCH in record.properties:
+        properties = decode_properties(record.properties)
+        claims += [
+            (slot.name, slot.queue_id, slot.queue_offset)
+            for slot in multi_slots(properties, record.queue_id, lmq=lmq)
+        ]
+    return claims
 
 
 class UnitRun:
@@ -113,24 +120,19 @@ class Derivation:
 
     def feed(self, records: Sequence[CheckedRecord]) -> None:
         """Take the next records of the log."""
-        runs, pack, find_views = self.runs, UNIT.pack, _find_views
+        runs, pack, fields_of = self.runs, UNIT.pack, dispatch_fields
+        delay_ms = self._delay_levels.delay_ms
         wants_units, wants_keys = self._unit_sink is not None, self._key_sink is not None
+        prefix_of, key_list, prefixes = self._prefix_cache.get, self._keys, self._prefixes
+        offsets, times = self._offsets, self._times
         unit_count = 0
         for record in records:
             size, queue_id, queue_offset, physical_offset, sys_flag, time, topic, text, _ = record
-            tags = keys = unique = b""
-            for found_tags, found_keys, found_unique in find_views(text):
-                if found_tags:
-                    tags = found_tags
-                elif found_keys:
-                    keys = found_keys
-                else:
-                    unique = found_unique
+            try:
+                code, keys = fields_of(topic, text, time, delay_ms)
+            except CorruptRecordError as error:
+                code, keys = self._bad_delay_level(record, error)
             if wants_units and not sys_flag & _NO_UNIT:
-                if topic == _SCHEDULE_TOPIC:
-                    code = self._schedule_code(record)
-                else:
-                    code = encoded_tags_code(tags) if tags else 0
                 run = runs.get((topic, queue_id))
                 if run is None:
                     run = self._begin(topic, queue_id, queue_offset)
@@ -142,12 +144,18 @@ class Derivation:
                         self._flush(run)
                 if _MULTI_DISPATCH in text:
                     self._add_multi(record, code)
-            has_keys = wants_keys and (keys or unique)
-            if has_keys and sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
-                self._add_keys(topic, unique, keys, physical_offset, time)
+            if wants_keys and keys and sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
+                prefix = prefix_of(topic)
+                count = len(keys)
+                key_list += keys
+                prefixes += [self._topic_prefix(topic) if prefix is None else prefix] * count
+                offsets += [physical_offset] * count
+                times += [time] * count
         self._pending_count += unit_count
         if self._pending_count >= PENDING_COUNT_MAX:
             self._flush_all()
+        if len(key_list) >= KEY_BATCH_COUNT:
+            self._flush_keys()
 
     def finish(self) -> None:
         """Hand on everything that is left."""
@@ -156,15 +164,13 @@ class Derivation:
 
     # -- units -------------------------------------------------------------------------------
 
-    def _schedule_code(self, record: CheckedRecord) -> int:
-        levels = self._delay_levels
-        topic, text, time = record.topic, record.properties, record.store_timestamp
-        try:
-            return dispatch_tags_code(topic, text, time, levels.delay_ms)
-        except CorruptRecordError as error:
-            assert self._unit_sink is not None
+    def _bad_delay_level(
+        self, record: CheckedRecord, error: CorruptRecordError
+    ) -> tuple[int, list[bytes]]:
+        """Make a delayed record without a level due at once, as dispatch does."""
+        if self._unit_sink is not None:
             self._unit_sink.bad_delay_level(record, error.reason)
-            return dispatch_tags_code(topic, text, time, None)
+        return record.store_timestamp, index_keys(record.properties)
 
     def _begin(self, topic: bytes, queue_id: int, queue_offset: int) -> UnitRun:
         run = UnitRun(topic.decode("utf-8", "replace"), queue_id, max(queue_offset, 0))
@@ -211,27 +217,6 @@ class Derivation:
 
     # -- keys --------------------------------------------------------------------------------
 
-    def _add_keys(
-        self, topic: bytes, unique: bytes, keys: bytes, physical_offset: int, time: int
-    ) -> None:
-        prefix = self._prefix_cache.get(topic)
-        if prefix is None:
-            prefix = self._topic_prefix(topic)
-        if unique:
-            self._prefixes.append(prefix)
-            self._keys.append(unique)
-            self._offsets.append(physical_offset)
-            self._times.append(time)
-        if keys:
-            for key in keys.split(b" "):
-                if key:
-                    self._prefixes.append(prefix)
-                    self._keys.append(key)
-                    self._offsets.append(physical_offset)
-                    self._times.append(time)
-        if len(self._keys) >= KEY_BATCH_COUNT:
-            self._flush_keys()
-
     def _topic_prefix(self, topic: bytes) -> int:
         if len(self._prefix_cache) >= CACHE_COUNT_MAX:
             self._prefix_cache.clear()
@@ -241,7 +226,10 @@ class Derivation:
 
     def _flush_keys(self) -> None:
         if self._keys:
-            hashes = [index_hash(unsigned) for unsigned in hash_keys(self._prefixes, self._keys)]
+            hashes = [
+                unsigned if unsigned < _SIGN else index_hash(unsigned)
+                for unsigned in hash_keys(self._prefixes, self._keys)
+            ]
             assert self._key_sink is not None
             self._key_sink.take(hashes, self._offsets, self._times)
             self._prefixes, self._keys, self._offsets, self._times = [], [], [], []

@@ -76,7 +76,7 @@ class QueueFiles:
     def units(
         self, key: QueueKey, start: int, end: int | None = None
     ) -> Iterator[tuple[int, int, int, int]]:
-        """Yield (queue offset, physical offset, size, tags code) of all places, written or not."""
+        """Yield (queue offset, physical offset, size, tags code) of the units that are not zero."""
         for file in self._from(key, start * UNIT_SIZE):
             begin = max(start * UNIT_SIZE, file.first_offset)
             stop = file.first_offset + file.size // UNIT_SIZE * UNIT_SIZE
@@ -88,8 +88,13 @@ class QueueFiles:
                     break
                 size = min(_CHUNK_SIZE, stop - at)
                 chunk = bytes(view[at - file.first_offset : at - file.first_offset + size])
-                for number, fields in enumerate(UNIT.iter_unpack(chunk), at // UNIT_SIZE):
-                    yield (number, *fields)
+                # Most of the last file of a queue is zero.
+                written = len(chunk.rstrip(b"\0"))
+                written += -written % UNIT_SIZE
+                units = UNIT.iter_unpack(chunk[:written])
+                for number, fields in enumerate(units, at // UNIT_SIZE):
+                    if fields[1]:
+                        yield (number, *fields)
 
     def end(self, key: QueueKey) -> int:
         """Return the queue offset after the last written unit, found by bisection."""

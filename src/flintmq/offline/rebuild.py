@@ -4,6 +4,7 @@ The bytes are those the engine writes when it dispatches the same log.  The exte
 queues is left aside: its filter bitmaps came from subscriptions that the log does not know.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -22,7 +23,7 @@ from flintmq.offline.regions import Regions
 from flintmq.offline.scan import LogScan, Progress
 from flintmq.store.errors import StoreError, StoreIOError
 from flintmq.store.files import Files, LocalFiles, safe_child
-from flintmq.store.key_index import KeyIndex
+from flintmq.store.key_index import IndexedMessage, KeyIndex
 from flintmq.store.mapped_file_queue import file_name
 
 GAP_MAX: Final = 1_000_000
@@ -119,7 +120,7 @@ class QueueWriter:
         self._write(run, run.first, bytes(run.units))
 
     def jump(self, run: UnitRun, queue_offset: int, physical_offset: int) -> bool:
-        """Do as recovery does: fill over lost records, start a deleted topic anew, keep the first."""
+        """Do as recovery does: blanks for lost records, a deleted topic anew, or the first."""
         if queue_offset == 0:
             self._remove(run)
             return True
@@ -178,7 +179,9 @@ class QueueWriter:
                 region = self._files.create(path, self._file_size, reserve=False)
                 self._made[path] = None
             try:
-                region.write(at - file_start, units[at - first * UNIT_SIZE : stop - first * UNIT_SIZE])
+                region.write(
+                    at - file_start, units[at - first * UNIT_SIZE : stop - first * UNIT_SIZE]
+                )
             finally:
                 region.close()
             at = stop
@@ -222,19 +225,29 @@ class IndexWriter:
         )
         self._entry_count = 0
 
-    def add(self, records: list[CheckedRecord]) -> None:
+    def add(self, records: Sequence[CheckedRecord]) -> None:
         """Enter the keys of the next records."""
-        for record in records:
-            keys = index_keys(record.properties)
-            if keys and transaction_type(record.sys_flag) != TRANSACTION_ROLLBACK:
-                self._clock.time_ms = record.store_timestamp
-                self._index.insert(
-                    record.topic.decode("utf-8", "replace"),
-                    keys,
-                    record.physical_offset,
-                    record.store_timestamp,
-                )
-                self._entry_count += len(keys)
+        messages = [
+            IndexedMessage(
+                record.topic.decode("utf-8", "replace"),
+                keys,
+                record.physical_offset,
+                record.store_timestamp,
+            )
+            for record in records
+            if transaction_type(record.sys_flag) != TRANSACTION_ROLLBACK
+            and (keys := index_keys(record.properties))
+        ]
+        count = sum(len(message.keys) for message in messages)
+        self._entry_count += count
+        files = self._index.files
+        if files and count <= files[-1].entries - files[-1].count:
+            self._index.insert(messages)
+            return
+        # A file is about to be made, and gets its name from the message it begins with.
+        for message in messages:
+            self._clock.time_ms = message.store_timestamp
+            self._index.insert([message])
 
     def finish(self) -> tuple[int, int]:
         """Bring the files to stable storage; return how many files and entries there are."""
@@ -247,9 +260,7 @@ class IndexWriter:
         return file_count, self._entry_count
 
 
-def _make_index(
-    layout: StoreLayout, regions: Regions, output: Path, files: Files
-) -> IndexWriter:
+def _make_index(layout: StoreLayout, regions: Regions, output: Path, files: Files) -> IndexWriter:
     geometry = find_geometry(layout, regions)
     if geometry is None:
         reason = "the shape of the index files is unknown; give --hash-slots and --index-entries"

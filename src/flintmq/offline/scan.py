@@ -5,7 +5,7 @@ that existed when it began; where a broker appends meanwhile, it ends where the 
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
@@ -20,7 +20,9 @@ from flintmq.offline.resync import find_record, written_bounds
 from flintmq.store.errors import StoreError
 from flintmq.store.files import MappedRegion
 
-BATCH_COUNT: Final = 1024
+BATCH_COUNT: Final = 256
+"""Fewer than the allocations that set off a garbage collection, so that hardly any runs."""
+
 DAMAGE_COUNT_MAX: Final = 100_000
 """How many damaged ranges are remembered; more are only counted."""
 
@@ -88,7 +90,7 @@ class LogScan:
         self.unused_files: list[DataFile] = []
         self.deleted_files: list[DataFile] = []
 
-    def batches(self) -> Iterator[list[CheckedRecord]]:
+    def batches(self) -> Generator[list[CheckedRecord], None, None]:
         """Yield the records in log order, many at a time."""
         files = self._written_files()
         previous_end: int | None = None

@@ -1,6 +1,7 @@
 """Verifying a store: each record is whole, queues and index say what the log says."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -8,8 +9,8 @@ from typing import Final
 from flintmq.format.delay_levels import DelayLevels
 from flintmq.offline.derive import Derivation
 from flintmq.offline.findings import DETAILS_MAX, Findings, Kind, Severity
+from flintmq.offline.index_cursor import IndexCursor
 from flintmq.offline.index_geometry import find_geometry
-from flintmq.offline.index_structure import IndexFiles
 from flintmq.offline.layout import StoreLayout
 from flintmq.offline.log_files import LogFiles
 from flintmq.offline.queue_files import QueueFiles
@@ -74,7 +75,8 @@ def verify(
     findings = Findings(details_max=details_max)
     findings.merge(layout.findings)
     report = VerifyReport(root=layout.root, unclean=layout.has_abort, findings=findings)
-    with Regions(layout.files) as regions:
+    with ExitStack() as stack:
+        regions = stack.enter_context(Regions(layout.files))
         log = LogFiles(layout, regions)
         scan = LogScan(log, check_crc=True, progress=progress)
         queues = QueueFiles(layout, regions)
@@ -87,10 +89,13 @@ def verify(
             has_directory=layout.has_queue_directory,
             known_topics=known_topics(layout),
             details_max=details_max,
+            lmq=layout.lmq,
         )
         index_check = None
         if check_index:
             index_check = _make_index_check(layout, regions, log, scan, findings)
+        if index_check is not None:
+            stack.callback(index_check.close)
         derivation = Derivation(
             delay_levels=delay_levels, lmq=layout.lmq, units=queue_check, keys=index_check
         )
@@ -121,8 +126,9 @@ def _make_index_check(
         name = layout.name_of(layout.index_directory)
         findings.problem(Kind.INDEX_UNREADABLE, name, None, reason)
         return None
-    index = IndexFiles(layout, geometry)
-    return IndexCheck(index, log, scan, findings, unclean=layout.has_abort)
+    unclean = layout.has_abort
+    cursor = IndexCursor(layout, geometry, findings, unclean=unclean)
+    return IndexCheck(cursor, log, scan, findings, unclean=unclean)
 
 
 def _count_log(layout: StoreLayout, scan: LogScan, report: VerifyReport) -> None:

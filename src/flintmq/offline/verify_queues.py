@@ -12,7 +12,7 @@ from flintmq.format.consume_queue import PRE_BLANK_SIZE, UNIT
 from flintmq.format.consume_queue_ext import is_address
 from flintmq.format.record import CheckedRecord, dispatch_tags_code
 from flintmq.model.topics import SCHEDULE_TOPIC
-from flintmq.offline.derive import UnitRun
+from flintmq.offline.derive import UnitRun, queue_claims
 from flintmq.offline.findings import Findings, Kind, Severity, Streak
 from flintmq.offline.layout import QueueKey
 from flintmq.offline.log_files import LogFiles
@@ -54,6 +54,7 @@ class QueueCheck:
         has_directory: bool,
         known_topics: frozenset[str] | None,
         details_max: int,
+        lmq: bool,
     ) -> None:
         """Check ``queues``; ``unclean`` says that a broker runs or was killed.
 
@@ -67,6 +68,7 @@ class QueueCheck:
         self._has_directory = has_directory
         self._known_topics = known_topics
         self._details_max = details_max
+        self._lmq = lmq
         self._states: dict[QueueKey, _QueueState] = {}
         self._runs: dict[QueueKey, UnitRun] = {}
         self._unclaimed = Streak(findings)
@@ -229,15 +231,13 @@ class QueueCheck:
     def _check_unclaimed(self, key: QueueKey, start: int, end: int | None) -> None:
         """Look at units that no record asked for; with no ``end``, up to the queue's end."""
         log_start = self._log.start
-        after_end = False
+        following = start
         for queue_offset, physical_offset, size, _ in self._queues.units(key, start, end):
-            if size == 0:
-                # Behind the end of a queue everything is zero, or a leftover nobody reads.
-                after_end = end is None
-                continue
-            if after_end:
+            if end is None and queue_offset != following:
+                # Readers stop at the first unit that is zero.
                 self._note_leftover(key, queue_offset)
                 return
+            following = queue_offset + 1
             if size == PRE_BLANK_SIZE and physical_offset == 0:
                 continue
             if 0 <= physical_offset < log_start:
@@ -252,10 +252,9 @@ class QueueCheck:
         self, key: QueueKey, queue_offset: int, physical_offset: int, size: int
     ) -> None:
         record = self._log.record_at(physical_offset)
-        if record is not None and record.size == size:
-            claim = (record.topic.decode("utf-8", "replace"), record.queue_id)
-            if claim == key and record.queue_offset == queue_offset:
-                return  # It was written while we read.
+        claims = [] if record is None else queue_claims(record, lmq=self._lmq)
+        if record is not None and record.size == size and (*key, queue_offset) in claims:
+            return  # A running broker has written it while we read.
         scan = self._scan
         at_tail = physical_offset >= scan.end
         severity = Severity.NOTE if at_tail and self._unclean else Severity.PROBLEM

@@ -16,6 +16,7 @@ from flintmq.format.record import (
     record_size,
 )
 from flintmq.format.sys_flag import (
+    HOSTS_MASK,
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
     TRANSACTION_NONE,
@@ -186,7 +187,7 @@ class Appender:
         born_host = message.born_host
         store_host = message.store_host
         sys_flag = message.sys_flag
-        if len(born_host) != 8 or len(store_host) != 8:
+        if sys_flag & HOSTS_MASK or len(born_host) != 8 or len(store_host) != 8:
             sys_flag = with_hosts(sys_flag, born_host=born_host, store_host=store_host)
         topic_bytes = self._topics.get(topic) or self._encode_topic(topic)
         size = record_size(sys_flag, len(body), len(topic_bytes), len(text))
@@ -317,8 +318,7 @@ class Appender:
             text = encode_properties(batch.properties)
         self._check_lengths(batch.topic, text, 0)
         sys_flag = batch.sys_flag
-        if len(batch.born_host) != 8 or len(batch.store_host) != 8:
-            sys_flag = with_hosts(sys_flag, born_host=batch.born_host, store_host=batch.store_host)
+        sys_flag = with_hosts(sys_flag, born_host=batch.born_host, store_host=batch.store_host)
         topic_bytes = self._topics.get(batch.topic) or self._encode_topic(batch.topic)
         items = decode_batch(batch.body, count_max=BATCH_COUNT_MAX)
         if not items:

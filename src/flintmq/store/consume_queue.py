@@ -129,26 +129,27 @@ class ConsumeQueue:
         return queue_offset + units - queue_offset % units
 
     def correct_min_offset(self, log_min_offset: int) -> None:
-        """Move the min offset to the first unit of the first file whose record is still kept.
+        """Move the min offset to the first unit whose record is still kept.
 
         Units ascend by physical offset, so a binary search finds it; pre-blank units lead
-        nowhere and never count.
+        nowhere and never count.  RocketMQ looks into the first file only, which may be one whose
+        every record is gone and that is not deleted yet.
         """
-        first = self.files.first
-        if first is None:
-            return
-        low, high = 0, first.wrote // UNIT_SIZE
-        while low < high:
-            middle = (low + high) // 2
-            offset, size, _ = UNIT.unpack_from(first.view, middle * UNIT_SIZE)
-            if offset < log_min_offset or size == PRE_BLANK_SIZE:
-                low = middle + 1
-            else:
-                high = middle
-        if low * UNIT_SIZE < first.wrote:
-            self.min_logic_offset = first.first_offset + low * UNIT_SIZE
-        elif self.min_logic_offset < first.first_offset:
-            self.min_logic_offset = first.first_offset
+        files = self.files.snapshot()
+        for file in files:
+            low, high = 0, file.wrote // UNIT_SIZE
+            while low < high:
+                middle = (low + high) // 2
+                offset, size, _ = UNIT.unpack_from(file.view, middle * UNIT_SIZE)
+                if offset < log_min_offset or size == PRE_BLANK_SIZE:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low * UNIT_SIZE < file.wrote:
+                self.min_logic_offset = file.first_offset + low * UNIT_SIZE
+                return
+        if files:
+            self.min_logic_offset = max(self.min_logic_offset, files[0].first_offset)
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -218,10 +219,19 @@ class ConsumeQueue:
                 offset, size, _ = UNIT.unpack_from(file.view, (low - 1) * UNIT_SIZE)
                 if size == PRE_BLANK_SIZE and offset == 0:
                     break
-                if 0 <= offset < physical_offset and is_true(base + low - 1, offset, size):
+                if self._follows(base + low - 1, offset) and (
+                    offset < physical_offset and is_true(base + low - 1, offset, size)
+                ):
                     return base + low
                 low -= 1
         return 0
+
+    def _follows(self, queue_offset: int, physical_offset: int) -> bool:
+        """Whether a unit leads behind the one before it: a torn unit leads to the log's start."""
+        before = self.unit_at(queue_offset - 1) if queue_offset else None
+        if before is None or before[1] == PRE_BLANK_SIZE:
+            return physical_offset >= 0
+        return before[0] < physical_offset
 
     def cut(self, queue_offset: int) -> int:
         """Drop every unit from ``queue_offset`` on, and zero them; return how many were there.

@@ -189,11 +189,20 @@ class MessageStore:
             clock=self.clock,
         )
 
+    def _durably_dispatched(self) -> int:
+        """Return up to where a power failure leaves the views complete.
+
+        A record that is deleted before its unit is on the disk would take its queue offset with
+        it, and the next message of that queue would get the same offset again.
+        """
+        marks = self._checkpoint.value.marks
+        return marks.dispatched if marks is not None else 0
+
     def _make_retention(self) -> Retention:
         return Retention(
             self.config,
             self.log,
-            dispatched=lambda: self.dispatcher.offset,
+            dispatched=self._durably_dispatched,
             delete_views=self.delete_expired_views,
             flags=self.flags,
             files=self.files,

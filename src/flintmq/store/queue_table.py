@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from flintmq.format.consume_queue_ext import ExtUnit, is_address
 from flintmq.model.topics import LMQ_PREFIX
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from flintmq.store.files import Files
 
 logger = logging.getLogger(__name__)
+
+_QUEUE_ID: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 class QueueCensus(NamedTuple):
@@ -112,23 +115,34 @@ class QueueTable:
         RocketMQ does.
         """
         problems: list[StoreLoadError] = []
-        for topic in self._files.list(self.directory):
-            if not topic.is_directory:
-                continue
-            for entry in self._files.list(self.directory / topic.name):
-                if not (entry.is_directory and entry.name.isascii() and entry.name.isdecimal()):
-                    continue
-                queue = self._make(topic.name, int(entry.name))
-                try:
-                    queue.files.load(read_only=read_only)
-                    if queue.ext is not None:
-                        queue.ext.load(read_only=read_only)
-                except StoreLoadError as error:
-                    problems.append(error)
-                    if not read_only:
-                        self._clear(queue)
-                queue.refresh()
+        found = self._found_in(self.directory)
+        if self.has_ext:
+            found |= self._found_in(self.ext_directory)
+        for topic, queue_id in found:
+            queue = self._make(topic, queue_id)
+            try:
+                queue.files.load(read_only=read_only)
+                if queue.ext is not None:
+                    queue.ext.load(read_only=read_only)
+            except StoreLoadError as error:
+                problems.append(error)
+                if not read_only:
+                    self._clear(queue)
+            queue.refresh()
+            if queue.is_empty and queue.ext is not None and not read_only:
+                # A crash came between the first unit there and the first unit here.
+                queue.ext.destroy()
         return problems
+
+    def _found_in(self, directory: Path) -> dict[tuple[str, int], None]:
+        """Return the queues that have a directory of their own, in the order of their names."""
+        return {
+            (topic.name, int(entry.name)): None
+            for topic in self._files.list(directory)
+            if topic.is_directory
+            for entry in self._files.list(directory / topic.name)
+            if entry.is_directory and _QUEUE_ID.fullmatch(entry.name)
+        }
 
     def _clear(self, queue: StoredQueue) -> None:
         """Delete the files of a queue that could not be loaded; the log gives them back."""

@@ -168,6 +168,16 @@ class Retention:
         timer = self._run_timer if self._run is None else self._delete_timer
         return timer.is_due(now_ms) or self._check_timer.is_due(now_ms)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a run is under way: more files may go."""
+        return self._run is not None
+
+    @property
+    def next_run_ms(self) -> int:
+        """When the next run begins."""
+        return self._run_timer.at_ms
+
     def next_due_ms(self) -> int:
         """Return when there will be something to do."""
         timer = self._run_timer if self._run is None else self._delete_timer

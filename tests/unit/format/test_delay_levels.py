@@ -32,10 +32,6 @@ def test_a_level_there_is_not_waits_one_second() -> None:
     assert DelayLevels.parse("").delay_ms(1) == 1000
 
 
-def test_levels_serve_as_the_function_from_level_to_delay() -> None:
-    assert LEVELS(3) == 10_000
-
-
 def test_all_units_are_known() -> None:
     assert DelayLevels.parse("1s 2m 3h 4d").delays_ms == (1000, 120_000, 10_800_000, 345_600_000)
 

@@ -418,7 +418,6 @@ def test_the_tags_code_of_a_delayed_message_is_its_time_of_delivery(
     topic: bytes, properties: bytes, expected: int
 ) -> None:
     assert dispatch_tags_code(topic, properties, 1700000000456, LEVELS.delay_ms) == expected
-    assert dispatch_tags_code(topic, properties, 1700000000456, LEVELS) == expected
 
 
 def test_without_levels_a_delayed_message_has_the_code_of_its_tags() -> None:
@@ -431,7 +430,7 @@ def test_without_levels_a_delayed_message_has_the_code_of_its_tags() -> None:
 )
 def test_a_delay_that_is_no_number_fails_the_record(level: bytes) -> None:
     with pytest.raises(CorruptRecordError, match="delay level"):
-        dispatch_tags_code(b"SCHEDULE_TOPIC_XXXX", b"DELAY\x01" + level, 1, LEVELS)
+        dispatch_tags_code(b"SCHEDULE_TOPIC_XXXX", b"DELAY\x01" + level, 1, LEVELS.delay_ms)
 
 
 @pytest.mark.parametrize(
