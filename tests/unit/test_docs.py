@@ -459,6 +459,16 @@ def test_every_example_is_checked_and_every_check_has_its_example(cases: dict[st
     assert marks == len(PIECES)
 
 
+@pytest.mark.parametrize("name", _named("layout"))
+def test_the_fields_of_a_layout_follow_each_other(name: str) -> None:
+    # Sizes that no example has, so that no letter can stand for another.
+    sizes = {letter: 100 + 7**number for number, letter in enumerate(LETTERS)}
+    end = 0
+    for at, size, _, *_ in _rows("layout", name):
+        assert _sum(at, sizes) == end
+        end += _sum(size, sizes)
+
+
 def test_every_layout_is_used_by_an_example(cases: dict[str, Case]) -> None:
     used = {part.layout for case in cases.values() for part in case.parts}
     assert used == set(_named("layout"))

@@ -86,6 +86,8 @@ class Findings:
         self._details_max = details_max
         self._details: list[Finding] = []
         self.counts: Counter[tuple[Severity, Kind]] = Counter()
+        self.shown: Counter[tuple[Severity, Kind]] = Counter()
+        """How many of them the kept details stand for."""
         self._kept: Counter[tuple[Severity, Kind]] = Counter()
 
     def add(
@@ -103,6 +105,7 @@ class Findings:
         self.counts[key] += count
         if self._kept[key] < self._details_max:
             self._kept[key] += 1
+            self.shown[key] += count
             self._details.append(Finding(severity, kind, file, offset, reason))
 
     def problem(
@@ -119,12 +122,17 @@ class Findings:
 
     def merge(self, other: "Findings") -> None:
         """Take over everything another collection holds."""
+        left_out: Counter[tuple[Severity, Kind]] = Counter()
         for finding in other._details:
             key = (finding.severity, finding.kind)
             if self._kept[key] < self._details_max:
                 self._kept[key] += 1
                 self._details.append(finding)
+            else:
+                left_out[key] += 1
         self.counts.update(other.counts)
+        self.shown.update(other.shown)
+        self.shown.subtract(left_out)
 
     def __iter__(self) -> Iterator[Finding]:
         return iter(self._details)

@@ -9,7 +9,6 @@ from array import array
 from contextlib import closing
 from typing import Final, NamedTuple
 
-from flintmq.format.errors import CorruptIndexError
 from flintmq.format.index_file import (
     ENTRY,
     HEADER_SIZE,
@@ -65,6 +64,8 @@ class IndexCursor:
         self.has_files = bool(self._waiting)
         self._region: MappedRegion | None = None
         self._header = _EMPTY_HEADER
+        self._broken = False
+        """Whether the header cannot be believed, so that the file is passed over."""
         self._newest = array("i")
         """What each slot must hold, as far as the entries were read."""
         self.name = ""
@@ -156,12 +157,9 @@ class IndexCursor:
     def _begin_file(self, file: DataFile, region: MappedRegion) -> None:
         self.name = self._name_of(file.path)
         self._newest = array("i", bytes(4 * self._slots))
-        try:
-            header = IndexHeader.unpack_from(region.view)
-        except CorruptIndexError as error:
-            self._fault(error.reason)
-            header = _EMPTY_HEADER
-        if header.index_count > self._capacity:
+        header = IndexHeader.unpack_from(region.view)
+        self._broken = header.index_count > self._capacity
+        if self._broken:
             self._fault(f"{header.index_count} entries where {self._capacity} have room")
             header = _EMPTY_HEADER
         self._header = header
@@ -199,7 +197,8 @@ class IndexCursor:
             used = self._slots - self._newest.count(0)
             if header.index_count > 1 and header.slot_count != used:
                 self._fault(f"{header.slot_count} used slots, its entries use {used}")
-            self._check_slots(region.view)
+            if not self._broken:
+                self._check_slots(region.view)
         if header.index_count > 1:
             self.previous_end = header.end_timestamp
 

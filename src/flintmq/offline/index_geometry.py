@@ -26,6 +26,7 @@ DEFAULT_SLOTS: Final = 5_000_000
 DEFAULT_ENTRIES: Final = 20_000_000
 DEFAULT_RATIO: Final = DEFAULT_ENTRIES // DEFAULT_SLOTS
 
+CANDIDATE_FILES_MAX: Final = 3
 SAMPLE_COUNT_MAX: Final = 1000
 SCORE_MIN: Final = 0.9
 """Some entries may be damaged; with a wrong number of slots hardly any fits."""
@@ -53,14 +54,20 @@ def find_geometry(layout: StoreLayout, regions: Regions) -> IndexGeometry | None
     given = _from_one_number(layout, common)
     if given is not None:
         return given
+    ratio = _ratio_slots(common)
+    if ratio is not None and _score(alike, ratio, regions) >= SCORE_MIN:
+        origin = "RocketMQ's ratio, confirmed by the entries"
+        return IndexGeometry(ratio, ratio * DEFAULT_RATIO, origin)
     best: IndexGeometry | None = None
     best_score = 0.0
-    for slots in _candidates(alike, common, regions):
+    for slots in _candidates(alike[:CANDIDATE_FILES_MAX], common, regions):
         score = _score(alike, slots, regions)
         if score >= SCORE_MIN and score > best_score:
             entries = (common - HEADER_SIZE - slots * SLOT_SIZE) // ENTRY_SIZE
             best, best_score = IndexGeometry(slots, entries, "detected from the entries"), score
-    return best or _by_ratio(alike, common, regions)
+    if best is None and ratio is not None and not any(_is_used(alike, regions)):
+        return IndexGeometry(ratio, ratio * DEFAULT_RATIO, "RocketMQ's ratio, no entries yet")
+    return best
 
 
 def _without_files(layout: StoreLayout) -> IndexGeometry:
@@ -89,14 +96,6 @@ def _ratio_slots(size: int) -> int | None:
     return slots if rest == 0 and slots > 0 else None
 
 
-def _by_ratio(files: list[DataFile], size: int, regions: Regions) -> IndexGeometry | None:
-    """Fall back to RocketMQ's four entries to a slot, where no entry says otherwise."""
-    slots = _ratio_slots(size)
-    if slots is None or _score(files, slots, regions) > 0 or any(_is_used(files, regions)):
-        return None
-    return IndexGeometry(slots, slots * DEFAULT_RATIO, "RocketMQ's default ratio")
-
-
 def _is_used(files: list[DataFile], regions: Regions) -> list[bool]:
     headers = (_header(file, regions) for file in files)
     return [header is not None and header.index_count > 1 for header in headers]
@@ -108,10 +107,8 @@ def _header(file: DataFile, regions: Regions) -> IndexHeader | None:
 
 
 def _candidates(files: list[DataFile], size: int, regions: Regions) -> list[int]:
-    """Return numbers of slots worth a try, RocketMQ's ratio first."""
-    found = []
-    if (slots := _ratio_slots(size)) is not None:
-        found.append(slots)
+    """Return numbers of slots worth a try."""
+    found: list[int] = []
     for file in files:
         view = regions.view(file.path)
         if view is None:
@@ -146,7 +143,8 @@ def _score(files: list[DataFile], slots: int, regions: Regions) -> float:
             continue
         count = IndexHeader.unpack_from(view).index_count
         if entry_position(slots, count) > len(view):
-            return 0.0
+            tried += 1
+            continue
         step = max((count - 1) // SAMPLE_COUNT_MAX, 1)
         for number in range(1, count, step):
             key_hash, offset, _, previous = ENTRY.unpack_from(view, entry_position(slots, number))

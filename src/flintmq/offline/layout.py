@@ -15,8 +15,8 @@ from flintmq.format.consume_queue import UNIT_SIZE
 from flintmq.model.topics import LMQ_PREFIX
 from flintmq.offline.errors import NotAStoreError
 from flintmq.offline.findings import Findings, Kind
-from flintmq.store.errors import StoreIOError
-from flintmq.store.files import FileEntry, Files, LocalFiles
+from flintmq.store.errors import StoreError, StoreIOError
+from flintmq.store.files import FileEntry, Files, LocalFiles, safe_child
 
 DEFAULT_LOG_FILE_SIZE: Final = 1 << 30
 DEFAULT_QUEUE_FILE_SIZE: Final = 6_000_000
@@ -97,7 +97,10 @@ class StoreLayout:
 
     def list_queue(self, key: QueueKey) -> list[DataFile]:
         """Look again which files a queue has; what is odd about them was said at first."""
-        directory = self.queue_directory / key[0] / str(key[1])
+        try:
+            directory = safe_child(self.queue_directory, key[0]) / str(key[1])
+        except StoreError:
+            return []  # No directory can have the name of such a topic.
         return _numbered(self, directory, Findings())
 
 

@@ -4,6 +4,7 @@ The field names are those RocketMQ's own classes use, so that the lines can be c
 a Java program says about the same store.
 """
 
+import functools
 import hashlib
 from typing import Any, Final
 
@@ -18,6 +19,10 @@ from flintmq.offline.queue_files import QueueFiles
 
 BODY_SIZE_MAX: Final = 256 << 20
 """The largest body that is decompressed; Java clients send at most 4 MB unless told otherwise."""
+
+
+HOSTS_CACHED_MAX: Final = 4096
+_cached_host_text: Final = functools.lru_cache(maxsize=HOSTS_CACHED_MAX)(host_text)
 
 
 class MessageFields:
@@ -43,9 +48,9 @@ class MessageFields:
             "sysFlag": record.sys_flag,
             "flag": record.flag,
             "bornTimestamp": record.born_timestamp,
-            "bornHost": host_text(record.born_host),
+            "bornHost": _cached_host_text(record.born_host),
             "storeTimestamp": record.store_timestamp,
-            "storeHost": host_text(record.store_host),
+            "storeHost": _cached_host_text(record.store_host),
             "reconsumeTimes": record.reconsume_times,
             "preparedTransactionOffset": record.prepared_transaction_offset,
             "bodyCRC": record.body_crc,

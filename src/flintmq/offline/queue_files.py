@@ -36,8 +36,9 @@ class QueueFiles:
 
     def refresh(self, key: QueueKey) -> None:
         """Look again which files a queue has: a running broker may have made more."""
-        if "/" not in key[0] and "\0" not in key[0] and key[0] not in ("", ".", ".."):
-            self._queues[key] = self._layout.list_queue(key)
+        found = self._layout.list_queue(key)
+        if found or key in self._queues:
+            self._queues[key] = found
 
     def first_offset(self, key: QueueKey) -> int:
         """Return the queue offset at which the first file of a queue starts; 0 without files."""

@@ -29,6 +29,9 @@ from flintmq.store.mapped_file_queue import file_name
 GAP_MAX: Final = 1_000_000
 """The most lost records a queue is filled over with blank units; recovery has the same limit."""
 
+OFFSET_MAX: Final = (1 << 63) - 1
+"""Where the offsets of a queue end; a record that claims more is damaged."""
+
 
 @dataclass(slots=True, kw_only=True)
 class RebuildReport:
@@ -166,7 +169,7 @@ class QueueWriter:
 
     def _write(self, run: UnitRun, first: int, units: bytes) -> None:
         directory = self._queue_directory(run)
-        if directory is None:
+        if directory is None or (first + 1) * UNIT_SIZE + len(units) > OFFSET_MAX:
             return
         at, end = first * UNIT_SIZE, first * UNIT_SIZE + len(units)
         while at < end:

@@ -108,7 +108,10 @@ class LogScan:
                 return
 
     def damaged_between(self, start: int, end: int) -> bool:
-        """Whether something was lost in the log between two offsets."""
+        """Whether something was lost in the log between two offsets, or deleted meanwhile."""
+        for file in self.deleted_files:
+            if file.first_offset < end and start < file.first_offset + file.size:
+                return True
         at = bisect_left(self._starts, start)
         if at and self.damages[at - 1].end > start:
             return True

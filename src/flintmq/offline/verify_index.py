@@ -47,6 +47,8 @@ class IndexCheck:
         self._same_offset = -1
         self._missing_count = 0
         self._missing_first = -1
+        self._after_gap = ""
+        """The file before whose entries keys are missing, perhaps with a whole file."""
 
     @property
     def entry_count(self) -> int:
@@ -62,6 +64,8 @@ class IndexCheck:
             end = at + MATCH_COUNT
             some = hashes[at:end], offsets[at:end], times[at:end]
             done = 0 if self._same else match(*some)
+            if done:
+                self._report_missing()
             for key_hash, offset, time in zip(*(part[done:] for part in some), strict=True):
                 self._place(key_hash, offset, time)
 
@@ -74,6 +78,7 @@ class IndexCheck:
             entry = cursor.entry
             if entry.physical_offset == offset:
                 if entry.key_hash == key_hash and not self._same:
+                    self._report_missing()
                     self._check_elapsed(time)
                     cursor.advance()
                     return
@@ -102,7 +107,7 @@ class IndexCheck:
         if elapsed == expected:
             return
         if cursor.number == 1:
-            if cursor.previous_end is None:
+            if cursor.previous_end is None or cursor.name == self._after_gap:
                 return  # The file it counted from is gone.
             if elapsed == max((time - cursor.previous_end) // 1000, 0):
                 return
@@ -141,15 +146,14 @@ class IndexCheck:
     # -- keys without an entry ---------------------------------------------------------------
 
     def _miss(self, offset: int) -> None:
-        """Count a key without an entry; at the end of the index it may just be late."""
+        """Count a key without an entry; if no later one has any, they may just be late."""
         if self._missing_first < 0:
             self._missing_first = offset
         self._missing_count += 1
-        if self._cursor.entry is not END:
-            self._report_missing()
+        self._after_gap = self._cursor.name
 
     def _report_missing(self) -> None:
-        if self._missing_count:
+        if self._missing_count and not self._log.is_deleted(self._missing_first):
             first, count = self._missing_first, self._missing_count
             reason = f"{count} keys have no entry, the first of the record at {first}"
             self._findings.problem(Kind.KEY_MISSING, "index", first, reason, count=count)
@@ -182,6 +186,8 @@ class IndexCheck:
     def _judge(self, entry_hash: int, offset: int, name: str, number: int) -> None:
         """Report an entry that no key in its place asked for."""
         scan, record = self._scan, self._log.record_at(offset)
+        if record is None and self._log.is_deleted(offset):
+            return
         at_tail = self._at_end and record is None and offset >= scan.end
         severity = Severity.NOTE if at_tail and self._unclean else Severity.PROBLEM
         kind = Kind.INDEX_ENTRY_WRONG
@@ -192,8 +198,6 @@ class IndexCheck:
         elif record is not None and self._lookup(entry_hash, offset):
             severity, kind = Severity.NOTE, Kind.INDEX_DUPLICATE
             reason = f"a second entry for a key of the record at {offset}"
-        elif self._log.is_deleted(offset):
-            return
         else:
             reason = f"leads to {offset}, where no record has a key of its hash {entry_hash}"
         self._streak.add(severity, kind, name, number, reason)

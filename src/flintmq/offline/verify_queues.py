@@ -255,6 +255,8 @@ class QueueCheck:
         claims = [] if record is None else queue_claims(record, lmq=self._lmq)
         if record is not None and record.size == size and (*key, queue_offset) in claims:
             return  # A running broker has written it while we read.
+        if record is None and self._log.is_deleted(physical_offset):
+            return
         scan = self._scan
         at_tail = physical_offset >= scan.end
         severity = Severity.NOTE if at_tail and self._unclean else Severity.PROBLEM
@@ -264,8 +266,6 @@ class QueueCheck:
             at_tail or scan.damaged_between(physical_offset, physical_offset + 1)
         ):
             kind, reason = Kind.UNIT_TO_DAMAGE, f"leads to the damaged record at {physical_offset}"
-        elif self._log.is_deleted(physical_offset):
-            return
         else:
             kind = Kind.UNIT_WRONG
             reason = f"leads to {physical_offset}, where no record of this queue and offset is"

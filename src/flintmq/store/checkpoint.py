@@ -40,22 +40,27 @@ class CheckpointFile:
             return error.reason
         return ""
 
+    def prepare(self) -> None:
+        """Have a file of the right size to write to; a full disk is an error here, not later."""
+        if self._region is not None:
+            return
+        if self._files.size(self._path) not in (None, FILE_SIZE):
+            self._files.remove(self._path)
+        if self._files.exists(self._path):
+            self._region = self._files.open(self._path)
+        else:
+            self._region = self._files.create(self._path, FILE_SIZE)
+            self._files.sync_directory(self._path.parent)
+
     def save(self, value: Checkpoint) -> None:
         """Write the page and bring it to stable storage.
 
         The whole page is one write through the file, not the map: a page that is written while
         it is being synced could reach the disk half old and half new.
         """
-        data = encode_checkpoint(value)
-        if self._region is None:
-            if self._files.size(self._path) not in (None, FILE_SIZE):
-                self._files.remove(self._path)
-            if self._files.exists(self._path):
-                self._region = self._files.open(self._path)
-            else:
-                self._region = self._files.create(self._path, FILE_SIZE)
-                self._files.sync_directory(self._path.parent)
-        self._region.write(0, data)
+        self.prepare()
+        assert self._region is not None
+        self._region.write(0, encode_checkpoint(value))
         self._region.sync()
         self.value = value
 

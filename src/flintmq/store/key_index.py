@@ -23,7 +23,7 @@ from flintmq.format.index_file import (
     format_file_name,
 )
 from flintmq.format.java import extend_hash, index_hash, string_hash
-from flintmq.store.errors import StoreError, StoreLoadError
+from flintmq.store.errors import FlushFailedError, StoreError, StoreLoadError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -224,8 +224,15 @@ class KeyIndexFile:
         self.region.sync()
 
     def sync(self) -> None:
-        """Bring the file to stable storage."""
-        self.region.sync()
+        """Bring the file to stable storage.
+
+        Raises:
+            FlushFailedError: for want of space or otherwise; what was not written may be lost.
+        """
+        try:
+            self.region.sync()
+        except StoreError as error:
+            raise FlushFailedError(self.region.path, error) from error
 
     def close(self) -> None:
         """Unmap the file."""

@@ -18,7 +18,7 @@ from flintmq.store.clock import SystemClock
 from flintmq.store.commit_log import CommitLog
 from flintmq.store.config import FlushMode
 from flintmq.store.dispatch import Dispatcher
-from flintmq.store.errors import DiskFullError, FlushFailedError, StoreError
+from flintmq.store.errors import FlushFailedError, StoreError
 from flintmq.store.files import LocalFiles, make_directory_durable
 from flintmq.store.flags import RunningFlag, RunningFlags
 from flintmq.store.flush import LogFlusher
@@ -95,7 +95,9 @@ class MessageStore:
         self._checkpoint_lock = threading.Lock()
         self._commit_lock = threading.Lock()
         self._flushed_thoroughly = self._checkpointed = clock.monotonic()
+        self._committed_thoroughly = clock.monotonic()
         self._abort = config.root / "abort"
+        self._pages_lost = False
         make_directory_durable(files, config.root)
         with contextlib.ExitStack() as undo:
             self._lock: FileLock = files.lock(config.root / "lock")
@@ -225,6 +227,7 @@ class MessageStore:
 
     def _recover(self) -> RecoveryReport:
         clean_exit = not self.files.exists(self._abort)
+        pages_lost = not clean_exit and bool(self.files.size(self._abort))
         problems = [str(problem) for problem in self.queues.load()]
         if self.index is not None:
             problems.extend(str(problem) for problem in self.index.load())
@@ -238,6 +241,7 @@ class MessageStore:
             checkpoint=self._checkpoint.value,
             delay_levels=self.delay_levels,
             clean_exit=clean_exit,
+            pages_lost=pages_lost,
             damaged_queues=self.queues.damaged,
             clock=self.clock,
         )
@@ -254,7 +258,7 @@ class MessageStore:
     def _mark_running(self) -> None:
         """Leave on the disk what a restart after a crash needs, before the first put."""
         self.checkpoint()
-        if not self.files.exists(self._abort):
+        if self.files.size(self._abort) != 0:
             self.files.write(self._abort, b"")
         self.files.sync_directory(self.config.root)
 
@@ -363,7 +367,26 @@ class MessageStore:
             FlushFailedError: the disk refused; the store is read-only now.
         """
         self.commit()
-        self.flusher.flush(least_pages)
+        self._flush_log(least_pages)
+
+    def _flush_log(self, least_pages: int) -> None:
+        try:
+            self.flusher.flush(least_pages)
+        except StoreError as error:
+            self._note_lost_pages(str(error))
+            raise
+
+    def _note_lost_pages(self, reason: str) -> None:
+        """Tell the next start that the page cache shows bytes which the disk may not have.
+
+        The kernel takes them for clean from now on: recovery must write them again, for a sync
+        alone would succeed without them.
+        """
+        if not self._pages_lost:
+            self._pages_lost = True
+            with contextlib.suppress(StoreError):
+                self.files.write(self._abort, reason.encode())
+                self.files.sync(self._abort)
 
     def checkpoint(self) -> None:
         """Sync log, queues and index, and note exactly how far everything is.
@@ -380,6 +403,7 @@ class MessageStore:
                 position = self.index.position if self.index is not None else (0, 0, 0)
                 census = self.queues.census
             self.flush()
+            self._checkpoint.prepare()
             old = self._checkpoint.value
             with self._syncing():
                 self._sync_queues(0)
@@ -409,10 +433,9 @@ class MessageStore:
         self.flags.check_sync()
         try:
             yield
-        except DiskFullError:
-            raise
         except StoreError as error:
             self.flags.set(RunningFlag.SYNC_FAILED, str(error))
+            self._note_lost_pages(str(error))
             raise
 
     def _sync_queues(self, least_pages: int) -> None:
@@ -424,7 +447,7 @@ class MessageStore:
                     pass
 
     def _flush_step(self) -> None:
-        self.flusher.flush(0 if self.log.durable_reads else self._least_pages())
+        self._flush_log(0 if self.log.durable_reads else self._least_pages())
         self.flusher.expire()
 
     def _least_pages(self) -> int:
@@ -444,7 +467,12 @@ class MessageStore:
                 self._sync_queues(self.config.flush_queue_least_pages)
 
     def _commit_step(self) -> None:
-        self.commit(self.config.commit_least_pages)
+        now = self.clock.monotonic()
+        least_pages = self.config.commit_least_pages
+        if now - self._committed_thoroughly >= self.config.commit_thorough_interval_ms / 1000:
+            self._committed_thoroughly = now
+            least_pages = 0
+        self.commit(least_pages)
 
     def _housekeeping_step(self) -> None:
         now_ms = self.clock.now_ms()
@@ -597,18 +625,20 @@ class MessageStore:
             self._release(clean=clean)
 
     def _release(self, *, clean: bool) -> None:
-        self._checkpoint.close()
-        if self.index is not None:
-            self.index.close()
-        self.queues.close()
-        self.log.files.close()
-        self._allocator.close()
-        if self._pool is not None:
-            self._pool.close()
-        if clean:
-            self.files.remove(self._abort, missing_ok=True)
-            self.files.sync_directory(self.config.root)
-        self._lock.release()
+        """Give everything back, whatever fails on the way; the last called for is done first."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._lock.release)
+            if clean:
+                stack.callback(self.files.sync_directory, self.config.root)
+                stack.callback(self.files.remove, self._abort, missing_ok=True)
+            if self._pool is not None:
+                stack.callback(self._pool.close)
+            stack.callback(self._allocator.close)
+            stack.callback(self.log.files.close)
+            stack.callback(self.queues.close)
+            if self.index is not None:
+                stack.callback(self.index.close)
+            stack.callback(self._checkpoint.close)
 
     def __enter__(self) -> Self:
         return self

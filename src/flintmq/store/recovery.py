@@ -50,6 +50,7 @@ UNIT_GAP_MAX: Final = 1_000_000
 """Records that are lost leave blank units; a larger gap is taken for a damaged queue offset."""
 
 OFFSET_MAX: Final = (1 << 63) - 1
+WRITE_SIZE: Final = 1 << 20
 
 CHECKPOINT_MARGIN_MS: Final = 3000
 """RocketMQ's allowance between the checkpoint's times and the data they speak of."""
@@ -119,10 +120,16 @@ class Recovery:
         checkpoint: Checkpoint,
         delay_levels: DelayLevels,
         clean_exit: bool,
+        pages_lost: bool = False,
         damaged_queues: Iterable[StoredQueue] = (),
         clock: Clock,
     ) -> None:
-        """Take over what was loaded; ``damaged_queues`` were, and are empty now."""
+        """Take over what was loaded; ``damaged_queues`` were, and are empty now.
+
+        ``pages_lost`` says that a sync has failed before: bytes that are seen may not be on the
+        disk, and the kernel takes them for clean.
+        """
+        self._pages_lost = pages_lost
         self._config = config
         self._log = log
         self._queues = queues
@@ -540,10 +547,20 @@ class Recovery:
         # After kill -9 what was scanned may be in the page cache only.  It counts as flushed
         # from here on, so it must be.
         for file in self._log.files_from(report.scan_start if self._marks is not None else 0):
+            if self._pages_lost:
+                self._write_again(file, end.offset)
             file.region.sync()
         files.flushed_where = files.committed_where = end.offset
         self._log.reset_tail()
         self._note_lost_units(end.offset)
+
+    @staticmethod
+    def _write_again(file: MappedFile, end: int) -> None:
+        """Make the pages of a file dirty up to the end of the log, so that a sync takes them."""
+        size = min(file.size, end - file.first_offset)
+        for start in range(0, size, WRITE_SIZE):
+            stop = min(start + WRITE_SIZE, size)
+            file.region.write(start, bytes(file.view[start:stop]))
 
     def _note_lost_units(self, end: int) -> None:
         """Cut what still leads behind the end: the records it led to are gone."""

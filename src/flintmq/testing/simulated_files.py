@@ -413,6 +413,7 @@ class SimulatedRegion:
             end = position + len(written)
             self._files.reserve(inode, position, end)
             self.view[position:end] = written
+            inode.touch(pages_of(position, end))
             inode.modified_ms = self._files.clock.now_ms()
             if fault is not None:
                 raise os_error(errno.ENOSPC)

@@ -55,6 +55,9 @@ class Inode:
 
         A page whose write has failed counts as clean, as in Linux, until it is written again.
         """
+        self._dropped = {
+            page: lost for page, lost in self._dropped.items() if self._page(page) == lost
+        }
         pages = [page for page in self.dirty_pages() if wanted(page)]
         if not pages and len(self.durable) == len(self.content):
             return False
@@ -62,8 +65,7 @@ class Inode:
         for page in pages:
             start = page * PAGE_SIZE
             content = self._page(page)
-            if self._dropped.get(page) != content:
-                self._dropped.pop(page, None)
+            if page not in self._dropped:
                 image[start : start + len(content)] = content
         self.durable = bytes(image)
         return True
@@ -79,6 +81,11 @@ class Inode:
         """Fail to write back: what is dirty now will be taken for clean from here on."""
         for page in self.dirty_pages():
             self._dropped[page] = self._page(page)
+
+    def touch(self, pages: Iterable[int]) -> None:
+        """Take pages for dirty again, because they were written, be it with the same bytes."""
+        for page in pages:
+            self._dropped.pop(page, None)
 
     def unreserved_pages(self) -> list[int]:
         """Return the dirty pages that have no blocks: a full disk would have killed the process."""

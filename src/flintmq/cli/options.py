@@ -1,0 +1,118 @@
+"""Options that several commands share, and the values they take."""
+
+import datetime
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from flintmq.format.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
+from flintmq.format.errors import DelayLevelsError
+from flintmq.offline import SizeOptions, StoreLayout, find_store
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_SIZE = click.IntRange(min=1)
+
+
+def store_options(command: Command) -> Command:
+    """Add the store directory, and what cannot always be detected about it."""
+    for decorate in reversed(
+        (
+            click.argument("directory", metavar="DIR", type=click.Path(path_type=Path)),
+            click.option(
+                "--commitlog",
+                "log_directories",
+                metavar="DIR",
+                multiple=True,
+                type=click.Path(path_type=Path),
+                help="Directory of the commit log, where it is not DIR/commitlog; repeatable.",
+            ),
+            click.option(
+                "--commitlog-file-size",
+                "log_file_size",
+                type=_SIZE,
+                metavar="BYTES",
+                help="Size of commit-log files; detected unless given.",
+            ),
+            click.option(
+                "--queue-file-size",
+                type=_SIZE,
+                metavar="BYTES",
+                help="Size of consume-queue files; detected unless given.",
+            ),
+            click.option(
+                "--hash-slots",
+                type=_SIZE,
+                metavar="COUNT",
+                help="Hash slots of an index file; detected unless given.",
+            ),
+            click.option(
+                "--index-entries",
+                type=_SIZE,
+                metavar="COUNT",
+                help="Entries of an index file; detected unless given.",
+            ),
+        )
+    ):
+        command = decorate(command)
+    return command
+
+
+def open_store(
+    directory: Path,
+    *,
+    log_directories: tuple[Path, ...],
+    log_file_size: int | None,
+    queue_file_size: int | None,
+    hash_slots: int | None,
+    index_entries: int | None,
+) -> StoreLayout:
+    """Find the store that the shared options name."""
+    sizes = SizeOptions(
+        log_file_size=log_file_size,
+        queue_file_size=queue_file_size,
+        hash_slots=hash_slots,
+        index_entries=index_entries,
+    )
+    return find_store(directory, log_directories=log_directories, sizes=sizes)
+
+
+def _parse_delay_levels(
+    context: click.Context, parameter: click.Parameter, text: str
+) -> DelayLevels:
+    try:
+        return DelayLevels.parse(text)
+    except DelayLevelsError as error:
+        raise click.BadParameter(error.reason, context, parameter) from error
+
+
+delay_levels_option = click.option(
+    "--delay-levels",
+    callback=_parse_delay_levels,
+    default=DEFAULT_DELAY_LEVELS,
+    metavar="LEVELS",
+    help="The broker's messageDelayLevel, where it is not RocketMQ's default.",
+)
+
+
+def parse_bound(text: str | None, option: str, *, is_offset: bool) -> int | None:
+    """Return a queue offset, or a time in milliseconds given as such or in ISO 8601.
+
+    A time without a zone is UTC.
+    """
+    if text is None:
+        return None
+    if text.isascii() and text.isdigit():
+        return int(text)
+    if is_offset:
+        raise click.BadParameter(f"with --queue a queue offset: {text!r}", param_hint=option)
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        reason = f"neither milliseconds nor an ISO 8601 time: {text!r}"
+        raise click.BadParameter(reason, param_hint=option) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return round(moment.timestamp() * 1000)

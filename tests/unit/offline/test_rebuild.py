@@ -1,0 +1,184 @@
+"""Queues and index made anew are those the engine wrote."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from flintmq.format.consume_queue import PRE_BLANK, UNIT_SIZE
+from flintmq.offline import OutputError, RebuildReport, SizeOptions, find_store, rebuild
+from flintmq.store.message_store import MessageStore
+from flintmq.testing.clock import ManualClock
+from tests.unit.offline.stores import (
+    ENTRIES,
+    LEVELS,
+    QUEUE_FILE_SIZE,
+    SLOTS,
+    START_MS,
+    check,
+    content,
+    fingerprint,
+    log_file,
+    make_store,
+    message,
+    overwrite,
+    problems,
+    put,
+    small_config,
+)
+
+
+def rebuilt(
+    root: Path,
+    output: Path,
+    *,
+    queues: bool = True,
+    index: bool = True,
+    sizes: SizeOptions | None = None,
+) -> RebuildReport:
+    layout = find_store(root, sizes=sizes)
+    return rebuild(layout, output, queues=queues, index=index, delay_levels=LEVELS)
+
+
+def test_the_bytes_are_those_of_the_engine(tmp_path: Path) -> None:
+    root = make_store(tmp_path / "store")
+    before = fingerprint(root)
+    report = rebuilt(root, tmp_path / "out")
+    assert not len(report.findings)
+    assert (report.record_count, report.unit_count, report.queue_count) == (100, 100, 2)
+    assert (report.index_entry_count, report.index_file_count) == (200, 3)
+    assert content(tmp_path / "out" / "consumequeue") == content(root / "consumequeue")
+    made = content(tmp_path / "out" / "index")
+    assert list(made.values()) == list(content(root / "index").values())
+    assert fingerprint(root) == before
+
+
+def test_index_files_are_named_by_the_message_they_begin_with(tmp_path: Path) -> None:
+    root = make_store(tmp_path / "store")
+    rebuilt(root, tmp_path / "one")
+    rebuilt(root, tmp_path / "two")
+    names = list(content(tmp_path / "one" / "index"))
+    assert content(tmp_path / "one") == content(tmp_path / "two")
+    assert names == sorted(names)
+    # A message has two keys and a file room for 69, so message 34 is in two files.
+    seconds = [int(name[12:14]) + 60 * int(name[10:12]) for name in names]
+    assert [one - seconds[0] for one in seconds] == [0, 34, 69]
+
+
+def test_a_rebuilt_store_is_sound_and_opens(tmp_path: Path) -> None:
+    root = make_store(tmp_path / "store")
+    rebuilt(root, tmp_path / "out")
+    for name in ("consumequeue", "index"):
+        shutil.rmtree(root / name)
+        (tmp_path / "out" / name).rename(root / name)
+    assert check(root).is_sound
+    clock = ManualClock(START_MS + 10**6)
+    with MessageStore(small_config(root), clock=clock, background=False) as store:
+        assert store.max_offset_in_queue("orders", 1) == 50
+        put(store, clock, 10, first=100)
+    assert check(root).is_sound
+
+
+def test_either_may_be_made_alone(tmp_path: Path) -> None:
+    root = make_store(tmp_path / "store", 10)
+    assert rebuilt(root, tmp_path / "q", index=False).index_file_count == 0
+    assert [path.name for path in (tmp_path / "q").iterdir()] == ["consumequeue"]
+    assert rebuilt(root, tmp_path / "i", queues=False).unit_count == 0
+    assert [path.name for path in (tmp_path / "i").iterdir()] == ["index"]
+
+
+def test_sizes_may_be_given_where_nothing_is_left_to_detect_them(tmp_path: Path) -> None:
+    root = make_store(tmp_path / "store")
+    original = content(root / "consumequeue"), list(content(root / "index").values())
+    shutil.rmtree(root / "consumequeue")
+    shutil.rmtree(root / "index")
+    out = tmp_path / "out"
+    sizes = SizeOptions(queue_file_size=QUEUE_FILE_SIZE, hash_slots=SLOTS, index_entries=ENTRIES)
+    rebuilt(root, out, sizes=sizes)
+    assert (content(out / "consumequeue"), list(content(out / "index").values())) == original
+
+
+def test_a_queue_whose_beginning_expired_begins_with_blank_units(tmp_path: Path) -> None:
+    root = make_store(tmp_path / "store")
+    for path in sorted((root / "commitlog").iterdir())[:2]:
+        path.unlink()
+    report = rebuilt(root, tmp_path / "out", index=False)
+    assert not len(report.findings)
+    first = min((tmp_path / "out" / "consumequeue" / "orders" / "0").iterdir())
+    assert int(first.name) == QUEUE_FILE_SIZE
+    made = first.read_bytes()
+    kept = (root / "consumequeue" / "orders" / "0" / first.name).read_bytes()
+    blanks = made.count(PRE_BLANK)
+    assert blanks > 0
+    assert made == PRE_BLANK * blanks + kept[blanks * UNIT_SIZE :]
+
+
+def test_lost_records_leave_blank_units_as_recovery_does(tmp_path: Path) -> None:
+    root = make_store(tmp_path / "store")
+    overwrite(log_file(root, 1), 0, bytes(40))
+    report = rebuilt(root, tmp_path / "out", index=False)
+    assert problems(report.findings) == {"damaged-record": 1, "queue-offset-gap": 1}
+    made = content(tmp_path / "out" / "consumequeue")
+    kept = content(root / "consumequeue")
+    differing = [name for name in kept if made[name] != kept[name]]
+    assert len(differing) == 1
+    assert made[differing[0]].count(PRE_BLANK) == 1
+
+
+def test_a_topic_that_was_made_anew_has_only_its_new_units(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    clock = ManualClock(START_MS)
+    with MessageStore(small_config(root), clock=clock, background=False) as store:
+        put(store, clock, 90)
+        store.clean_unused_topics(set())
+        put(store, clock, 10)
+    report = rebuilt(root, tmp_path / "out", index=False)
+    assert not len(report.findings)
+    assert content(tmp_path / "out" / "consumequeue") == content(root / "consumequeue")
+
+
+def test_delayed_and_further_queues_are_made_too(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    clock = ManualClock(START_MS)
+    config = small_config(root, enable_multi_dispatch=True, enable_lmq=True)
+    with MessageStore(config, clock=clock, background=False) as store:
+        for number in range(30):
+            properties = {"INNER_MULTI_DISPATCH": "%LMQ%a,plain"} if number % 2 else {"DELAY": "3"}
+            assert store.put(message(number, properties=properties)).ok
+        store.dispatch()
+    rebuilt(root, tmp_path / "out", index=False)
+    assert content(tmp_path / "out" / "consumequeue") == content(root / "consumequeue")
+
+
+@pytest.mark.parametrize("place", [".", "sub", "commitlog", "consumequeue/x"])
+def test_nothing_is_written_into_the_store(tmp_path: Path, place: str) -> None:
+    root = make_store(tmp_path / "store", 5)
+    before = fingerprint(root)
+    with pytest.raises(OutputError, match="lies in the store"):
+        rebuilt(root, root / place)
+    link = tmp_path / "link"
+    link.symlink_to(root)
+    with pytest.raises(OutputError, match="lies in the store"):
+        rebuilt(root, link / place)
+    assert fingerprint(root) == before
+
+
+def test_an_output_that_is_used_already_is_refused(tmp_path: Path) -> None:
+    root = make_store(tmp_path / "store", 5)
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "mine").touch()
+    with pytest.raises(OutputError, match="not empty"):
+        rebuilt(root, out)
+    with pytest.raises(OutputError):
+        rebuilt(root, out / "mine")
+    (out / "mine").unlink()
+    rebuilt(root, out)
+
+
+def test_an_index_of_unknown_shape_is_refused(tmp_path: Path) -> None:
+    root = make_store(tmp_path / "store", 20)
+    path = min((root / "index").iterdir())
+    overwrite(path, 40, bytes(number * 37 % 251 for number in range(path.stat().st_size - 40)))
+    with pytest.raises(OutputError, match="hash-slots"):
+        rebuilt(root, tmp_path / "out")
