@@ -22,7 +22,6 @@ import pytest
 from flintmq.format.host import pack_host
 from flintmq.format.record import decode_record
 from flintmq.model.message import Message
-from flintmq.store.clock import Clock
 from flintmq.store.config import FlushMode, StoreConfig
 from flintmq.store.errors import DiskFullError
 from flintmq.store.message_store import MessageStore
@@ -133,6 +132,10 @@ def test_a_process_killed_on_a_full_disk_loses_nothing_it_acknowledged(
 
 # -- the scenarios ---------------------------------------------------------------------------
 
+CLOCK: Final = ManualClock()
+REMEMBERED_MS: Final = 1000
+"""How long the store remembers that a file could not be made, before it tries again."""
+
 
 class Sent:
     """Messages that a store has acknowledged, and where they must be found."""
@@ -174,6 +177,8 @@ class Sent:
             refusals = 0 if result.ok else refusals + 1
             if refusals == REFUSALS_ENOUGH:
                 return result
+            if refusals:
+                CLOCK.advance(REMEMBERED_MS)
 
     def assert_in_log(self, store: MessageStore) -> None:
         for offset, body in self.offsets.items():
@@ -215,9 +220,7 @@ class Sent:
         return sent
 
 
-def open_store(
-    volume: Path, flush_mode: str, *, warning_ratio: float = 1.0, clock: Clock | None = None
-) -> MessageStore:
+def open_store(volume: Path, flush_mode: str, *, warning_ratio: float = 1.0) -> MessageStore:
     """Open a store of small files; by default only the disk itself says when it is full."""
     return MessageStore(
         StoreConfig(
@@ -231,7 +234,7 @@ def open_store(
             disk_clean_forcibly_ratio=warning_ratio,
             clean_forcibly=False,
         ),
-        clock=clock,
+        clock=CLOCK,
     )
 
 
@@ -253,7 +256,8 @@ def wait_until(done: Callable[[], bool]) -> None:
     never = threading.Event()
     while not done():
         assert time.monotonic() < deadline, "nothing happened in time"
-        never.wait(0.02)
+        CLOCK.advance(100)
+        never.wait(0.01)
 
 
 def fill_store(store: MessageStore, volume: Path) -> tuple[Sent, Path]:
@@ -284,9 +288,6 @@ def fill_and_resume(volume: Path, flush_mode: str) -> None:
         store.dispatch()
         assert store.dispatcher.blocked is None
         sent.assert_everywhere(store)
-        # A file that was asked for ahead is tried again a second after it failed.
-        file_count = len(store.log.files)
-        wait_until(lambda: sent.put(store, "orders", 8000).ok and len(store.log.files) > file_count)
         # And once more to the brim, this time with nobody else to blame.
         filler.write_bytes(bytes(FILLER_SIZE))
         refused = sent.put_until_refused(store, ["orders", "bills", "news", "more"])
@@ -301,28 +302,22 @@ def fill_and_resume(volume: Path, flush_mode: str) -> None:
 
 
 def warn_and_resume(volume: Path, flush_mode: str) -> None:
-    clock = ManualClock()
-    with open_store(volume, flush_mode, warning_ratio=0.9, clock=clock) as store:
+    with open_store(volume, flush_mode, warning_ratio=0.9) as store:
         sent = Sent()
-
-        def is_taken() -> bool:
-            clock.advance(100)
-            return sent.put(store, "orders", 100).ok
-
         for _ in range(100):
             assert sent.put(store, "orders", 500).ok
         filler = volume / "filler"
         volume_now = os.statvfs(volume)
         left = volume_now.f_blocks // 12
         filler.write_bytes(bytes((volume_now.f_bavail - left) * volume_now.f_frsize))
-        wait_until(lambda: not is_taken())
+        wait_until(lambda: not sent.put(store, "orders", 100).ok)
         refused = sent.put(store, "orders", 100)
         assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
         assert refused.reason.startswith(f"disk full: {volume}/store/commitlog: ")
         assert refused.reason.endswith("of the disk used, writes are refused above 90%")
         sent.assert_everywhere(store)
         filler.unlink()
-        wait_until(is_taken)
+        wait_until(lambda: sent.put(store, "orders", 100).ok)
         sent.assert_everywhere(store)
 
 

@@ -5,6 +5,7 @@ writes them has few calls to make.  ``Derivation.feed`` sees every record of a s
 long form.
 """
 
+import struct
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -48,6 +49,10 @@ def queue_claims(record: CheckedRecord, *, lmq: bool) -> list[tuple[str, int, in
             for slot in multi_slots(properties, record.queue_id, lmq=lmq)
         ]
     return claims
+
+
+def _wrapped(code: int) -> int:
+    return (code + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 class UnitRun:
@@ -137,7 +142,11 @@ class Derivation:
                 if run is None:
                     run = self._begin(topic, queue_id, queue_offset)
                 if queue_offset == run.next or self._jump(run, queue_offset, physical_offset):
-                    run.units += pack(physical_offset, size, code)
+                    try:
+                        run.units += pack(physical_offset, size, code)
+                    except struct.error:
+                        # The due time of a damaged store time; Java's numbers wrap around.
+                        run.units += pack(physical_offset, size, _wrapped(code))
                     run.next = queue_offset + 1
                     unit_count += 1
                     if len(run.units) >= RUN_SIZE:
@@ -198,7 +207,7 @@ class Derivation:
             if run is None:
                 run = self._begin(topic, slot.queue_id, slot.queue_offset)
             if slot.queue_offset == run.next or self._jump(run, slot.queue_offset, offset):
-                run.units += UNIT.pack(offset, record.size, code)
+                run.units += UNIT.pack(offset, record.size, _wrapped(code))
                 run.next = slot.queue_offset + 1
                 self._pending_count += 1
 

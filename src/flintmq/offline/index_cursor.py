@@ -4,9 +4,10 @@ What an entry must link to, and what the slots must hold in the end, follows fro
 before it.  A run of expected entries is compared as bytes; the links are part of them.
 """
 
+import contextlib
+import struct
 import sys
 from array import array
-from contextlib import closing
 from typing import Final, NamedTuple
 
 from flintmq.format.index_file import (
@@ -109,14 +110,16 @@ class IndexCursor:
             return 0
         begin, newest, slots, pack = self.begin_time, self._newest, self._slots, ENTRY.pack
         entries = []
-        for key_hash, offset, time in zip(hashes[:count], offsets, times, strict=False):
-            slot = key_hash % slots
-            entries.append(pack(key_hash, offset, (time - begin) // 1000, newest[slot]))
-            newest[slot] = number
-            number += 1
+        # A time that no entry can hold is of a damaged record.
+        with contextlib.suppress(struct.error):
+            for key_hash, offset, time in zip(hashes[:count], offsets, times, strict=False):
+                slot = key_hash % slots
+                entries.append(pack(key_hash, offset, (time - begin) // 1000, newest[slot]))
+                newest[slot] = number
+                number += 1
         expected = b"".join(entries)
         at = entry_position(slots, self.number)
-        if region.view[at : at + len(expected)] != expected:
+        if len(entries) < count or region.view[at : at + len(expected)] != expected:
             for key_hash, _, _, previous in reversed(list(ENTRY.iter_unpack(expected))):
                 newest[key_hash % slots] = previous
             return 0
@@ -192,7 +195,7 @@ class IndexCursor:
         self._streak.close()
         region, self._region = self._region, None
         assert region is not None
-        with closing(region):
+        with contextlib.closing(region):
             header = self._header
             used = self._slots - self._newest.count(0)
             if header.index_count > 1 and header.slot_count != used:

@@ -18,7 +18,12 @@ from flintmq.offline.regions import Regions
 from flintmq.offline.scan import Damage, LogScan, Progress, Tail
 from flintmq.offline.verify_index import IndexCheck
 from flintmq.offline.verify_queues import QueueCheck
-from flintmq.offline.verify_state import check_checkpoint, check_state_files, known_topics
+from flintmq.offline.verify_state import (
+    check_checkpoint,
+    check_state_files,
+    known_topics,
+    read_checkpoint,
+)
 
 DAMAGES_KEPT_MAX: Final = 1000
 
@@ -75,6 +80,7 @@ def verify(
     findings = Findings(details_max=details_max)
     findings.merge(layout.findings)
     report = VerifyReport(root=layout.root, unclean=layout.has_abort, findings=findings)
+    checkpoint = read_checkpoint(layout)
     with ExitStack() as stack:
         regions = stack.enter_context(Regions(layout.files))
         log = LogFiles(layout, regions)
@@ -107,7 +113,7 @@ def verify(
         if index_check is not None:
             index_check.finish()
             report.index_entry_count = index_check.entry_count
-    check_checkpoint(layout, scan, findings)
+    check_checkpoint(layout, checkpoint, scan.end, findings)
     report.state_file_count = check_state_files(layout, findings)
     report.index_checked = index_check is not None
     report.index_file_count = len(layout.index_files)

@@ -8,7 +8,6 @@ from flintmq.format.checkpoint import FILE_SIZE, Checkpoint, decode_checkpoint
 from flintmq.format.errors import CorruptCheckpointError, StateTextError
 from flintmq.offline.findings import Findings, Kind
 from flintmq.offline.layout import StoreLayout
-from flintmq.offline.scan import LogScan
 
 STATE_SIZE_MAX: Final = 256 << 20
 _BACKUP: Final = ".bak"
@@ -24,9 +23,13 @@ def read_checkpoint(layout: StoreLayout) -> Checkpoint | str:
         return error.reason
 
 
-def check_checkpoint(layout: StoreLayout, scan: LogScan, findings: Findings) -> None:
-    """Check that the checkpoint can be read, and that the log has all it says was flushed."""
-    checkpoint = read_checkpoint(layout)
+def check_checkpoint(
+    layout: StoreLayout, checkpoint: Checkpoint | str, log_end: int, findings: Findings
+) -> None:
+    """Check that the checkpoint could be read, and that the log has all it says was flushed.
+
+    It must have been read before the log was: a running broker goes on.
+    """
     name = layout.name_of(layout.checkpoint)
     if isinstance(checkpoint, str):
         if layout.has_checkpoint:
@@ -36,8 +39,8 @@ def check_checkpoint(layout: StoreLayout, scan: LogScan, findings: Findings) -> 
             findings.note(Kind.CHECKPOINT, name, None, reason)
         return
     marks = checkpoint.marks
-    if marks is not None and marks.log_flushed > scan.end:
-        reason = f"the log was flushed up to {marks.log_flushed} and ends at {scan.end}"
+    if marks is not None and marks.log_flushed > log_end:
+        reason = f"the log was flushed up to {marks.log_flushed} and ends at {log_end}"
         findings.problem(Kind.CHECKPOINT, name, None, reason)
 
 

@@ -2,7 +2,7 @@
 
 Every ten seconds it is looked how full the disks are; above the warning ratio writes are refused
 until there is room again.  A *run*, as often, deletes up to ten log files, oldest first, never the
-last one and never one that is not dispatched yet:
+last one and never one that is not durably in the queues yet:
 
     =====================================  ====================  =====================
     at the hour of ``deleteWhen``          files past their time
@@ -117,7 +117,11 @@ class Retention:
         files: Files,
         clock: Clock,
     ) -> None:
-        """Describe the rules; ``dispatched`` tells up to where the log has reached the views."""
+        """Describe the rules.
+
+        ``dispatched`` tells up to where the log has reached the views durably, ``delete_views``
+        lets them follow a log that begins later than before.
+        """
         self._config = config
         self._log = log
         self._dispatched = dispatched
@@ -272,7 +276,7 @@ class Retention:
         """Delete the oldest log file if the rules allow it; return where it was."""
         files = self._log.files
         first = files.first
-        # What is not in the views yet would leave a hole in them.
+        # What is not in the views yet, or could be lost from them, would leave a hole in them.
         if first is None or first.end_offset > self._dispatched():
             return None
         try:

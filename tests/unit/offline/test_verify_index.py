@@ -13,6 +13,7 @@ from tests.unit.offline.stores import (
     check,
     flip,
     index_file,
+    log_file,
     make_store,
     notes,
     overwrite,
@@ -176,3 +177,10 @@ def test_an_index_of_unknown_shape_is_one_problem(tmp_path: Path) -> None:
     path = index_file(root, 0)
     overwrite(path, 40, bytes(number * 37 % 251 for number in range(path.stat().st_size - 40)))
     assert problems(check(root)) == {"index-unreadable": 1}
+
+
+def test_a_store_time_that_no_entry_can_hold_is_survived(root: Path) -> None:
+    path = log_file(root, 1)
+    overwrite(path, 56, (1 << 62).to_bytes(8, "big"))
+    found = problems(check(root))
+    assert found == {"index-entry-time": 2}

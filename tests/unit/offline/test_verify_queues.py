@@ -280,3 +280,9 @@ def test_a_topic_that_no_directory_can_have_is_a_missing_queue(root: Path) -> No
     )
     overwrite(log_file(root, -1), end % LOG_FILE_SIZE, record)
     assert problems(check(root)) == {"queue-missing": 1}
+
+
+def test_a_due_time_that_no_unit_can_hold_is_survived(tmp_path: Path) -> None:
+    root = delayed(tmp_path, "18")
+    overwrite(log_file(root, 0), 56, ((1 << 63) - 1).to_bytes(8, "big"))
+    assert problems(check(root)) == {"tags-code": 1}
