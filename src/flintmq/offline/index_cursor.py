@@ -59,9 +59,11 @@ class IndexCursor:
         self._findings = findings
         self._streak = Streak(findings)
         self._unclean = unclean
-        size = file_size(geometry.slots, geometry.entries)
+        self._size = size = file_size(geometry.slots, geometry.entries)
+        self._list_again = layout.list_index
         self._waiting = [file for file in layout.index_files if file.size == size]
         self._waiting.reverse()
+        self._newest_name = 0
         self.has_files = bool(self._waiting)
         self._region: MappedRegion | None = None
         self._header = _EMPTY_HEADER
@@ -145,8 +147,9 @@ class IndexCursor:
     def _open_next(self) -> None:
         """Go to the first entry of the next file that has any."""
         self.entry = END
-        while self._waiting:
+        while self._waiting or self._find_more():
             file = self._waiting.pop()
+            self._newest_name = file.first_offset
             self._region = region = open_for_reading(self._layer, file.path)
             if region is None:
                 continue
@@ -156,6 +159,16 @@ class IndexCursor:
                 self._read()
                 return
             self._end_file()
+
+    def _find_more(self) -> bool:
+        """Look for files that a running broker has made since; tell whether there are any."""
+        if self._unclean:
+            self._waiting = [
+                file
+                for file in reversed(self._list_again())
+                if file.first_offset > self._newest_name and file.size == self._size
+            ]
+        return bool(self._waiting)
 
     def _begin_file(self, file: DataFile, region: MappedRegion) -> None:
         self.name = self._name_of(file.path)

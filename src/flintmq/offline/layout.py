@@ -103,6 +103,14 @@ class StoreLayout:
             return []  # No directory can have the name of such a topic.
         return _numbered(self, directory, Findings())
 
+    def list_index(self) -> list[DataFile]:
+        """Look which index files there are, oldest first."""
+        return sorted(
+            DataFile(int(entry.name), self.index_directory / entry.name, entry.size)
+            for entry in self.files.list(self.index_directory)
+            if _is_index_file(entry)
+        )
+
 
 def find_store(
     root: Path,
@@ -238,17 +246,15 @@ def _find_queue_size(layout: StoreLayout) -> None:
 
 
 def _find_index(layout: StoreLayout) -> None:
-    found: list[FileEntry] = []
+    layout.index_files = layout.list_index()
     for entry in layout.files.list(layout.index_directory):
-        path = layout.index_directory / entry.name
-        if entry.is_directory or not _INDEX_NAME.fullmatch(entry.name):
+        if not _is_index_file(entry):
+            path = layout.index_directory / entry.name
             _note_stray(layout, path, "not the name of an index file")
-        else:
-            found.append(entry)
-    layout.index_files = sorted(
-        DataFile(int(entry.name), layout.index_directory / entry.name, entry.size)
-        for entry in found
-    )
+
+
+def _is_index_file(entry: FileEntry) -> bool:
+    return not entry.is_directory and _INDEX_NAME.fullmatch(entry.name) is not None
 
 
 def _keeps_light_queues(layout: StoreLayout) -> bool:

@@ -7,6 +7,7 @@ from flintmq.format.errors import CorruptRecordError
 from flintmq.format.record import Blank, CheckedRecord, Record, check_record, decode_record
 from flintmq.offline.layout import DataFile, StoreLayout
 from flintmq.offline.regions import Regions
+from flintmq.store.mapped_file_queue import file_name
 
 
 class LogFiles:
@@ -17,6 +18,7 @@ class LogFiles:
         self.file_size = layout.log_file_size
         self.name_of = layout.name_of
         self.layer = layout.files
+        self._directories = layout.log_directories
         self._starts = [file.first_offset for file in self.files]
         self._regions = regions
 
@@ -29,6 +31,16 @@ class LogFiles:
     def size(self) -> int:
         """The bytes of all files."""
         return sum(file.size for file in self.files)
+
+    @property
+    def end(self) -> int:
+        """Where the newest file ends that there was when the store was looked at."""
+        return self._starts[-1] + self.file_size if self._starts else 0
+
+    def has_grown(self) -> bool:
+        """Whether a broker has made another file since."""
+        name = file_name(self.end)
+        return any(self.layer.exists(directory / name) for directory in self._directories)
 
     def find(self, physical_offset: int) -> DataFile | None:
         """Return the file that holds an offset."""

@@ -108,6 +108,8 @@ def verify(
         for batch in scan.batches():
             derivation.feed(batch)
         derivation.finish()
+        if scan.tail is not Tail.BLANK or not log.has_grown():
+            _report_tail(layout, scan, findings)
         _report_log(layout, scan, findings)
         queue_check.finish()
         if index_check is not None:
@@ -162,6 +164,9 @@ def _report_log(layout: StoreLayout, scan: LogScan, findings: Findings) -> None:
     for file in scan.deleted_files:
         reason = "the file was deleted while the store was read"
         findings.note(Kind.DELETED, layout.name_of(file.path), file.first_offset, reason)
+
+
+def _report_tail(layout: StoreLayout, scan: LogScan, findings: Findings) -> None:
     for severity, kind in _tail_finding(scan, unclean=layout.has_abort):
         name = _name_of_tail(layout, scan)
         reason = f"{scan.tail_reason} (up to {scan.tail_end})"

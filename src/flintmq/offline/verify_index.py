@@ -210,10 +210,11 @@ class IndexCheck:
         self._drop_same()
         cursor = self._cursor
         log_start, scan_end = self._log.start, self._scan.end
+        limit = self._log.end if self._log.has_grown() else NEVER
         while cursor.entry is not END:
             key_hash, offset, _, _ = cursor.entry
             # What lies behind the end of the scan may have been written since.
-            late = offset >= scan_end and self._lookup(key_hash, offset)
+            late = offset >= limit or (offset >= scan_end and self._lookup(key_hash, offset))
             if not (0 <= offset < log_start or late):
                 self._judge(key_hash, offset, cursor.name, cursor.number)
             cursor.advance()

@@ -25,6 +25,8 @@ GAP_MAX: Final = 1_000_000
 Recovery has the same limit.
 """
 
+_NO_LIMIT: Final = 1 << 63
+
 
 @dataclass(slots=True)
 class _QueueState:
@@ -72,6 +74,8 @@ class QueueCheck:
         self._states: dict[QueueKey, _QueueState] = {}
         self._runs: dict[QueueKey, UnitRun] = {}
         self._unclaimed = Streak(findings)
+        self._limit = _NO_LIMIT
+        """From here on a broker has written since we looked which files the log has."""
         self.unit_count = 0
 
     def _new_state(self) -> _QueueState:
@@ -255,7 +259,9 @@ class QueueCheck:
         claims = [] if record is None else queue_claims(record, lmq=self._lmq)
         if record is not None and record.size == size and (*key, queue_offset) in claims:
             return  # A running broker has written it while we read.
-        if record is None and self._log.is_deleted(physical_offset):
+        if physical_offset >= self._limit or (
+            record is None and self._log.is_deleted(physical_offset)
+        ):
             return
         scan = self._scan
         at_tail = physical_offset >= scan.end
@@ -275,6 +281,8 @@ class QueueCheck:
 
     def finish(self) -> None:
         """Report what is only known when the whole log was read."""
+        if self._log.has_grown():
+            self._limit = self._log.end
         for key, state in self._states.items():
             if state.missing_from >= 0:
                 self._report_behind(key, state, self._runs[key].next)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import TYPE_CHECKING, Final
 
@@ -63,6 +64,7 @@ BUSY_SINCE_MAX_MS: Final = 10_000_000
 
 TOPIC_CACHE_MAX: Final = 16_384
 BATCH_COUNT_MAX: Final = 65_536
+_LEVEL: Final = re.compile(r"[+-]?[0-9]{1,9}")
 NO_KEYS: Final[tuple[bytes, ...]] = ()
 NO_SLOTS: Final[tuple[QueueSlot, ...]] = ()
 
@@ -155,16 +157,24 @@ class Appender:
             or topic not in self._topics
         ):
             self._check_lengths(topic, text, len(message.body))
-        if self._multi_dispatch and properties.get(INNER_MULTI_DISPATCH):
-            return self._append_multi(message)
+        if queue_id < 0:
+            raise RefusedError(PutStatus.MESSAGE_ILLEGAL, f"queue id {queue_id} is negative")
         # A message put to the schedule topic itself waits there already.
         if DELAY in properties and topic != SCHEDULE_TOPIC and _enters_queue(message.sys_flag):
             level = self._delay_level(properties)
             if level > 0:
-                properties = {**properties, REAL_TOPIC: topic, REAL_QID: str(queue_id)}
+                properties = {
+                    **properties,
+                    DELAY: str(level),
+                    REAL_TOPIC: topic,
+                    REAL_QID: str(queue_id),
+                }
                 text = encode_properties(properties)
-                topic, queue_id = SCHEDULE_TOPIC, level - 1
-                self._check_lengths(topic, text, len(message.body))
+                self._check_lengths(SCHEDULE_TOPIC, text, len(message.body))
+                # Its further queues get it when it is delivered, not before.
+                return self._write(message, SCHEDULE_TOPIC, level - 1, properties, text, NO_SLOTS)
+        if self._multi_dispatch and properties.get(INNER_MULTI_DISPATCH):
+            return self._append_multi(message)
         return self._write(message, topic, queue_id, properties, text, NO_SLOTS)
 
     def _write(
@@ -313,6 +323,8 @@ class Appender:
         is_delayed = DELAY in batch.properties and self._delay_level(batch.properties) > 0
         if batch.sys_flag & TRANSACTION_MASK != TRANSACTION_NONE or is_delayed:
             raise RefusedError(PutStatus.MESSAGE_ILLEGAL, "a batch is neither half nor delayed")
+        if batch.queue_id < 0:
+            raise RefusedError(PutStatus.MESSAGE_ILLEGAL, f"queue id {batch.queue_id} is negative")
         text = batch.properties_text
         if text is None:
             text = encode_properties(batch.properties)
@@ -475,13 +487,12 @@ class Appender:
 
     def _delay_level(self, properties: Mapping[str, str]) -> int:
         text = properties[DELAY]
-        try:
-            level = int(text)
-        except ValueError:
+        # int() would also take spaces and underscores, which RocketMQ does not.
+        if _LEVEL.fullmatch(text) is None:
             raise RefusedError(
-                PutStatus.MESSAGE_ILLEGAL, f"delay level {text!r} is not a number"
-            ) from None
-        return min(level, self._delay_levels.max_level)
+                PutStatus.MESSAGE_ILLEGAL, f"delay level {text[:32]!r} is not a number"
+            )
+        return min(int(text), self._delay_levels.max_level)
 
     def _due_time(self, properties: Mapping[str, str], now: int) -> int:
         """Return the tags code of a delayed message: when it is due."""

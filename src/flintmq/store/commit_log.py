@@ -27,8 +27,14 @@ class CommitLog:
 
     @property
     def min_offset(self) -> int:
-        """Where the oldest kept file starts; 0 for an empty log."""
-        return max(self.files.min_offset, 0)
+        """Where the oldest kept file starts; 0 for an empty log.
+
+        A file that is being deleted while somebody still reads it does not count any more.
+        """
+        first = self.files.first
+        if first is None:
+            return 0
+        return first.first_offset if first.available else first.end_offset
 
     @property
     def end_offset(self) -> int:

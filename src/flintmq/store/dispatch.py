@@ -117,11 +117,7 @@ def request_from_record(
     """Build the request of a record that was read from the log."""
     size, queue_id, queue_offset, physical_offset, sys_flag, store_timestamp, topic = record[:7]
     properties = record.properties
-    try:
-        tags_code, keys = dispatch_fields(topic, properties, store_timestamp, delay_levels.delay_ms)
-    except CorruptRecordError:
-        # A delay level that is no number: due at once, so that it is seen and dealt with.
-        tags_code, keys = store_timestamp, index_keys(properties)
+    tags_code, keys = _fields(topic, properties, store_timestamp, delay_levels)
     multi: Sequence[QueueSlot] = ()
     if multi_dispatch and find_property(properties, INNER_MULTI_DISPATCH.encode()) is not None:
         multi = multi_slots(decode_properties(properties), record.queue_id, lmq=lmq)
@@ -141,6 +137,17 @@ def request_from_record(
             multi,
         ),
     )
+
+
+def _fields(
+    topic: bytes, properties: bytes, store_timestamp: int, delay_levels: DelayLevels
+) -> tuple[int, Sequence[bytes]]:
+    """Return the tags code and the keys of a stored record."""
+    try:
+        return dispatch_fields(topic, properties, store_timestamp, delay_levels.delay_ms)
+    except CorruptRecordError:
+        # A delay level that is no number: due at once, so that it is seen and dealt with.
+        return store_timestamp, index_keys(properties)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -238,9 +245,7 @@ class Dispatcher:
         """Remember a record of a batch, of whose properties only the stored text is at hand."""
         if self._from_log:
             return
-        tags_code, keys = dispatch_fields(
-            topic.encode(), properties, store_timestamp, self._delay_levels.delay_ms
-        )
+        tags_code, keys = _fields(topic.encode(), properties, store_timestamp, self._delay_levels)
         self.add(
             tuple.__new__(
                 DispatchRequest,
@@ -340,6 +345,13 @@ class Dispatcher:
         if failure is not None:
             raise failure
         return done
+
+    def _apply_whole(self, batch: Sequence[DispatchRequest]) -> int:
+        """Put all of a batch into the views, or raise what keeps the rest out."""
+        count = 0
+        while count < len(batch):
+            count += self._apply(batch[count:])
+        return count
 
     def _apply_to_queues(self, batch: Sequence[DispatchRequest]) -> int:
         get_queue = self._queues.find
@@ -454,11 +466,11 @@ class Dispatcher:
                     break
                 batch.append(self._request(record))
                 if len(batch) >= BATCH_COUNT_MAX:
-                    count += self._apply(batch)
-                    batch = []
+                    whole, batch = batch, []
+                    count += self._apply_whole(whole)
         finally:
             if batch:
-                count += self._apply(batch)
+                count += self._apply_whole(batch)
         if offset == file_end:
             self.offset = file_end
         return count

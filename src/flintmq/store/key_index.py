@@ -265,6 +265,8 @@ class KeyIndex:
         self._unsynced: list[KeyIndexFile] = []
         self._prefixes: dict[str, int] = {}
         self._partial = (-1, 0)
+        self._complete_offset = -1
+        """The last message all of whose keys are in: a second time they would be doubled."""
         """The message whose keys are half in, and how many: a full disk may come in between."""
         self._sync_lock = threading.Lock()
         self._named = 0
@@ -352,7 +354,7 @@ class KeyIndex:
         first = 0
         for number, (_, own, physical_offset, store_timestamp) in enumerate(entries):
             following = first + len(own)
-            if physical_offset >= end_offset:
+            if physical_offset >= end_offset and physical_offset != self._complete_offset:
                 done = self._partial[1] if physical_offset == self._partial[0] else 0
                 own_hashes = hashes[first:following]
                 try:
@@ -367,6 +369,7 @@ class KeyIndex:
                     if number == 0:
                         raise
                     return number
+                self._complete_offset = physical_offset
             first = following
         return len(entries)
 
@@ -451,6 +454,12 @@ class KeyIndex:
         for file in self.files[number:]:
             self._remove(file)
         del self.files[number:]
+        self.forget_last()
+
+    def forget_last(self) -> None:
+        """Take the next message for a new one, after entries were cut off."""
+        self._partial = (-1, 0)
+        self._complete_offset = -1
 
     def delete_expired(self, log_min_offset: int) -> int:
         """Delete leading files whose records are all gone, never the last; count them."""

@@ -248,12 +248,14 @@ class MessageStore:
         recovery.report.problems.extend(problems)
         if checkpoint_problem and self.log.files.last is not None:
             recovery.report.problems.append(f"checkpoint: {checkpoint_problem}")
-        return recovery.run()
+        report = recovery.run()
+        self._waiting_offsets = recovery.next_offsets
+        return report
 
     def _take_queue_offsets(self) -> None:
         self.appender.next_offsets = {
             (queue.topic, queue.queue_id): queue.max_offset for queue in self.queues
-        }
+        } | self._waiting_offsets
 
     def _mark_running(self) -> None:
         """Leave on the disk what a restart after a crash needs, before the first put."""

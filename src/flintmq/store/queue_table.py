@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_QUEUE_ID: Final = re.compile(r"0|[1-9][0-9]{0,9}")
+_QUEUE_ID: Final = re.compile(r"0|-?[1-9][0-9]{0,9}")
+"""A damaged record may name any queue id; what it has made must be found again."""
 
 
 class QueueCensus(NamedTuple):

@@ -24,6 +24,7 @@ from flintmq.format.errors import CorruptRecordError, EndOfRecords
 from flintmq.format.record import Blank, check_record
 from flintmq.format.sys_flag import TRANSACTION_ROLLBACK, transaction_type
 from flintmq.store.dispatch import BATCH_COUNT_MAX, request_from_record
+from flintmq.store.errors import DiskFullError
 from flintmq.store.key_index import IndexedMessage
 from flintmq.store.torn_write import is_torn
 
@@ -154,6 +155,10 @@ class Recovery:
         """Whether queues that are not on disk at all must be looked for in the whole log."""
         self._stopped = _LogEnd(0, "")
         self._index_batch: list[IndexedMessage] = []
+        self._dispatched_to: int | None = None
+        """Where a full disk has stopped the dispatch, if it has."""
+        self.next_offsets: dict[tuple[str, int], int] = {}
+        """For queues that a full disk keeps back, the offset of the next message."""
 
     def run(self) -> RecoveryReport:
         """Recover, and return what was done."""
@@ -342,6 +347,7 @@ class Recovery:
         if index.files:
             last = index.files[-1]
             last.cut(last.count_below(physical_offset), self._store_time_of)
+        index.forget_last()
 
     def _cut_index_at_marks(self, marks: CheckpointMarks) -> bool:
         index = self._index
@@ -453,10 +459,41 @@ class Recovery:
         count = 0
         for record in self._walk(start, check_crc=self._config.check_crc_on_recover):
             count += 1
-            dispatch(request(record))
+            one = request(record)
+            if self._dispatched_to is not None:
+                self._note_waiting(one)
+                continue
+            try:
+                dispatch(one)
+            except DiskFullError as error:
+                self._stop_dispatch(record.physical_offset, error)
+                self._note_waiting(one)
         report.records_scanned = count
-        self._insert_batch()
+        try:
+            self._insert_batch()
+        except DiskFullError as error:
+            self._stop_dispatch(self._stopped.offset, error)
         return self._stopped
+
+    def _stop_dispatch(self, physical_offset: int, error: DiskFullError) -> None:
+        """Leave the rest to the dispatcher: a store on a full disk must open to be cleaned.
+
+        Everything from the first record that is not in all views is taken out of them again.
+        """
+        if self._index_batch:
+            physical_offset = min(physical_offset, self._index_batch[0].physical_offset)
+            self._index_batch = []
+        self._dispatched_to = physical_offset
+        self.report.problems.append(f"dispatch waits at {physical_offset}: {error}")
+        self._cut_behind(physical_offset)
+
+    def _note_waiting(self, request: DispatchRequest) -> None:
+        """Remember the queue offsets of a record whose units are not there yet."""
+        if not request.in_queue:
+            return
+        self.next_offsets[(request.topic, request.queue_id)] = request.queue_offset + 1
+        for slot in request.multi:
+            self.next_offsets[(slot.name, slot.queue_id)] = slot.queue_offset + 1
 
     def _dispatch(self, request: DispatchRequest) -> None:
         if request.in_queue:
@@ -521,11 +558,10 @@ class Recovery:
     def _insert_batch(self) -> None:
         if self._index is None or not self._index_batch:
             return
-        batch, self._index_batch = self._index_batch, []
-        while batch:
-            taken = self._index.insert(batch)
-            self.report.index_entries_rebuilt += sum(len(one.keys) for one in batch[:taken])
-            batch = batch[taken:]
+        while self._index_batch:
+            taken = self._index.insert(self._index_batch)
+            done, self._index_batch = self._index_batch[:taken], self._index_batch[taken:]
+            self.report.index_entries_rebuilt += sum(len(one.keys) for one in done)
 
     # -- the end of the log ------------------------------------------------------------------
 
@@ -564,15 +600,20 @@ class Recovery:
 
     def _note_lost_units(self, end: int) -> None:
         """Cut what still leads behind the end: the records it led to are gone."""
-        lost_to = -1
-        for queue in self._queues:
-            if queue.max_physical_offset > end:
-                lost_to = max(lost_to, queue.max_physical_offset)
-                self.report.units_cut += queue.cut(queue.find_end(end, self._unit_check(queue)))
+        lost_to = self._cut_behind(end)
         if lost_to > end:
             self.report.lost_ranges.append(f"records from {end} to {lost_to} are lost")
+
+    def _cut_behind(self, end: int) -> int:
+        """Take what leads behind ``end`` out of the views; return how far that went."""
+        reached = -1
+        for queue in self._queues:
+            if queue.max_physical_offset > end:
+                reached = max(reached, queue.max_physical_offset)
+                self.report.units_cut += queue.cut(queue.find_end(end, self._unit_check(queue)))
         if self._index is not None and self._index.end_offset >= end:
             self._cut_index_below(end)
+        return reached
 
     # -- holes -------------------------------------------------------------------------------
 
@@ -657,4 +698,5 @@ class Recovery:
                     file.region.sync()
         if self._index is not None:
             self._index.write_headers()
-        self._dispatcher.start_at(self.report.log_end)
+        waits = self._dispatched_to
+        self._dispatcher.start_at(self.report.log_end if waits is None else waits)

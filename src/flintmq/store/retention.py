@@ -4,12 +4,12 @@ Every ten seconds it is looked how full the disks are; above the warning ratio w
 until there is room again.  A *run*, as often, deletes up to ten log files, oldest first, never the
 last one and never one that is not durably in the queues yet:
 
-    =====================================  ====================  =====================
-    at the hour of ``deleteWhen``          files past their time
-    asked for by hand (the next 20 runs)   files past their time
-    a disk above ``diskMaxUsedSpaceRatio`` files past their time
-    ... and above the clean-forcibly ratio any file              if that is not forbidden
-    =====================================  ====================  =====================
+    why there is a run                         what it may delete
+    the hour is one of ``deleteWhen``          files past their time
+    asked for by hand, in the next 20 runs     files past their time
+    a disk above ``diskMaxUsedSpaceRatio``     files past their time
+    any of these, and a disk above the         any file, unless a setting forbids it
+    clean-forcibly ratio
 
 The time of a file is that of its last modification, so copying or touching a store changes what
 expires.  Consume queues and the key index follow when the log has lost its oldest file.

@@ -1,0 +1,191 @@
+"""A store with damaged files either refuses to open with a typed error or serves nothing false."""
+
+import functools
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from flintmq.errors import FlintError
+from flintmq.store.message_store import MessageStore
+from flintmq.testing import ROOT, SimulatedFiles
+from tests.property.store_ledger import Ledger, assert_true
+from tests.property.store_workload import VARIANTS, Driver, Variant
+
+STEP_COUNT: Final = 60
+LOG_DIRECTORIES: Final = ("commitlog", "disk0", "disk1")
+
+
+class Stopped(NamedTuple):
+    """A store that was stopped cleanly, or killed."""
+
+    variant: Variant
+    files: SimulatedFiles
+    ledger: Ledger
+    paths: tuple[Path, ...]
+
+
+@functools.cache
+def stopped(name: str, *, cleanly: bool) -> Stopped:
+    variant = VARIANTS[name]
+    files = variant.new_files()
+    driver = Driver(variant, files, seed=41)
+    driver.run(STEP_COUNT, stop_after=STEP_COUNT - 1)
+    if cleanly:
+        driver.close()
+    return Stopped(variant, files, driver.ledger, tuple(sorted(_paths(files, ROOT))))
+
+
+def _paths(files: SimulatedFiles, directory: Path) -> list[Path]:
+    found = []
+    for entry in files.list(directory):
+        path = directory / entry.name
+        found += _paths(files, path) if entry.is_directory else [path]
+    return [path for path in found if path.name != "lock"]
+
+
+class Damage(NamedTuple):
+    """What happens to one file; places are shares of its size."""
+
+    kind: str
+    path_number: int
+    at: float
+    size: int
+    byte: int
+
+    def apply(self, found: Stopped, files: SimulatedFiles) -> tuple[Path, range]:
+        """Damage a file; return which, and which of its bytes are not what they were."""
+        path = found.paths[self.path_number % len(found.paths)]
+        data = bytearray(files.read(path))
+        start = min(int(self.at * len(data)), max(len(data) - 1, 0))
+        end = min(start + self.size, len(data))
+        if self.kind == "remove":
+            files.remove(path)
+            return path, range(len(data))
+        if self.kind == "cut":
+            del data[start:]
+        elif self.kind == "grow":
+            data += bytes([self.byte]) * self.size
+        elif self.kind == "flip" and data:
+            data[start] ^= self.byte or 0xFF
+            end = start + 1
+        elif self.kind == "zero":
+            data[start:end] = bytes(end - start)
+        else:
+            data[start:end] = bytes([self.byte]) * (end - start)
+        files.write(path, bytes(data))
+        return path, range(start, end)
+
+
+damages = st.builds(
+    Damage,
+    kind=st.sampled_from(["remove", "cut", "grow", "flip", "flip", "flip", "zero", "fill"]),
+    path_number=st.integers(0, 999),
+    at=st.floats(0, 1, exclude_max=True),
+    size=st.integers(1, 700),
+    byte=st.integers(0, 255),
+)
+stores = st.sampled_from(["async", "sync", "ext", "multi", "deleting"])
+
+
+def _served_truly(store: MessageStore, ledger: Ledger, damaged: set[int]) -> None:
+    """Assert that every read gives records of the ledger, unless their own bytes were hit."""
+    true = {entry.raw: entry for entry in ledger.entries}
+    for queue in store.queues:
+        key = (queue.topic, queue.queue_id)
+        offset = queue.min_offset
+        for _ in range(200):
+            result = store.get_messages(*key, offset, 5)
+            assert result is not None
+            with result:
+                for queue_offset, view in zip(result.queue_offsets, result, strict=True):
+                    entry = true.get(bytes(view))
+                    start = int.from_bytes(view[28:36], "big")
+                    if entry is None:
+                        assert damaged.intersection(range(start, start + len(view)))
+                    else:
+                        assert (key, queue_offset) in entry.units
+                if result.next_begin_offset <= offset or offset >= queue.max_offset:
+                    break
+                offset = result.next_begin_offset
+        else:
+            pytest.fail(f"reading {key} does not come to an end")
+        for time in (0, 1_700_000_010_000, 1 << 60):
+            assert store.offset_by_time(*key, time) >= 0
+        store.earliest_time(*key)
+    for number in range(10):
+        for topic in ("T0", "T1"):
+            result = store.query(topic, f"k{number}", 64, 0, 1 << 62)
+            for piece in result.slices:
+                start = int.from_bytes(piece.view[28:36], "big")
+                assert bytes(piece.view) in true or damaged.intersection(
+                    range(start, start + piece.size)
+                )
+            result.release()
+
+
+@settings(
+    max_examples=400, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+@given(name=stores, cleanly=st.booleans(), harm=st.lists(damages, min_size=1, max_size=3))
+def test_whatever_is_damaged_nothing_false_is_served(
+    name: str, cleanly: bool, harm: list[Damage]
+) -> None:
+    found = stopped(name, cleanly=cleanly)
+    files = found.files.process_crash_image()
+    damaged: set[int] = set()
+    hit = {damage.path_number % len(found.paths): damage for damage in harm}
+    for damage in hit.values():
+        path, places = damage.apply(found, files)
+        if path.parent.name in LOG_DIRECTORIES:
+            damaged.update(int(path.name) + place for place in places)
+    try:
+        store = found.variant.open(files)
+    except FlintError:
+        # It must say so again: a start that fails leaves no half-repaired store behind.
+        with suppress(FlintError):
+            found.variant.open(files)
+        return
+    _served_truly(store, found.ledger, damaged)
+    driver = Driver(found.variant, files, seed=1, ledger=found.variant.new_ledger())
+    driver.store = store
+    for _ in range(3):
+        assert store.put(driver._message()).ok
+    store.dispatch()
+    store.close()
+    again = found.variant.open(files)
+    again.close()
+
+
+@settings(
+    max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+@given(name=stores, cleanly=st.booleans(), harm=damages)
+def test_a_damaged_checkpoint_costs_nothing_but_time(
+    name: str, cleanly: bool, harm: Damage
+) -> None:
+    found = stopped(name, cleanly=cleanly)
+    files = found.files.process_crash_image()
+    number = found.paths.index(ROOT / "checkpoint")
+    harm._replace(path_number=number).apply(found, files)
+    assert_true(found.variant.open(files), found.ledger, least=found.ledger.acknowledged)
+
+
+@settings(
+    max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+@given(name=stores, number=st.integers(0, 999), size=st.integers(0, 100), cleanly=st.booleans())
+def test_a_view_file_of_a_wrong_size_is_made_anew(
+    name: str, number: int, size: int, cleanly: bool
+) -> None:
+    found = stopped(name, cleanly=cleanly)
+    files = found.files.process_crash_image()
+    views = [path for path in found.paths if {"consumequeue", "index"} & set(path.parts)]
+    path = views[number % len(views)]
+    files.write(path, files.read(path)[:size])
+    store = found.variant.open(files)
+    assert store.recovery_report.problems
+    assert_true(store, found.ledger, least=found.ledger.acknowledged)
