@@ -11,6 +11,7 @@ from flintmq.format.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_SIZE
 from flintmq.format.consume_queue_ext import ExtUnit, is_address
 from flintmq.format.errors import CorruptRecordError
 from flintmq.format.record import (
+    MESSAGE_MAGIC,
     RECORD_SIZE_MIN,
     Record,
     decode_record,
@@ -39,7 +40,6 @@ _read_place: Final = struct.Struct(">i24xq").unpack_from
 """The size of a record, and the physical offset it says it has."""
 
 MEMORY_SIZE_UNKNOWN: Final = 24 << 30
-QUERY_ROUNDS_MAX: Final = 3
 
 
 class MessageFilter(Protocol):
@@ -254,13 +254,20 @@ class StoreReader:
     # -- single records ----------------------------------------------------------------------
 
     def select(self, physical_offset: int, size: int | None = None) -> Slice | None:
-        """Return the raw record at a physical offset, None where no whole record is."""
+        """Return the raw record at a physical offset, None where no whole record is.
+
+        Without a ``size`` the offset may come from anywhere: a client's message id, a damaged
+        index.  So the record must claim to be there.
+        """
         if size is None:
-            head = self._log.select(physical_offset, 4)
+            head = self._log.select(physical_offset, RECORD_SIZE_MIN)
             if head is None:
                 return None
             with head:
-                size = int.from_bytes(head.view, "big", signed=True)
+                size, offset = _read_place(head.view)
+                magic = int.from_bytes(head.view[4:8], "big", signed=True)
+            if magic != MESSAGE_MAGIC or offset != physical_offset or size < RECORD_SIZE_MIN:
+                return None
         return self._log.select(physical_offset, size)
 
     def look(self, physical_offset: int, size: int | None = None) -> Record | None:
@@ -275,8 +282,8 @@ class StoreReader:
                 return None
 
     def store_time(self, physical_offset: int, size: int) -> int:
-        """Return the store time of a record, -1 when it is gone."""
-        if physical_offset < self._log.min_offset:
+        """Return the store time of a record, -1 when it is gone or its size is a lie."""
+        if physical_offset < self._log.min_offset or size < RECORD_SIZE_MIN:
             return -1
         piece = self._log.select(physical_offset, size)
         if piece is None:
@@ -378,25 +385,12 @@ class StoreReader:
         if self._index is None:
             return QueryResult([], 0, 0)
         most = min(count_max, self._config.query_count_max)
-        end = end_ms
-        slices: list[Slice] = []
-        for _ in range(QUERY_ROUNDS_MAX):
-            offsets = self._index.query(topic, key, most, begin_ms, end)
-            if not offsets:
-                break
-            for number, offset in enumerate(sorted(offsets)):
-                piece = self.select(offset)
-                if number == 0:
-                    end = (
-                        self.store_time(offset, 1)
-                        if piece is None
-                        else read_store_timestamp(piece.view)
-                    )
-                if piece is not None:
-                    slices.append(piece)
-            if slices or end < begin_ms:
-                break
-        return QueryResult(slices, *self._index.last_update())
+        offsets = sorted(self._index.query(topic, key, most, begin_ms, end_ms))
+        # RocketMQ asks again for older ones when none of these exists any more; but those are
+        # gone too, since the log loses its oldest records first.
+        pieces = [self.select(offset) for offset in offsets]
+        found = [piece for piece in pieces if piece is not None]
+        return QueryResult(found, *self._index.last_update())
 
     def message_ids(
         self, topic: str, queue_id: int, first: int, end: int

@@ -25,6 +25,7 @@ from flintmq.format.record import Blank, check_record
 from flintmq.format.sys_flag import TRANSACTION_ROLLBACK, transaction_type
 from flintmq.store.dispatch import BATCH_COUNT_MAX, request_from_record
 from flintmq.store.errors import DiskFullError
+from flintmq.store.files import is_safe_name
 from flintmq.store.key_index import IndexedMessage
 from flintmq.store.torn_write import is_torn
 
@@ -254,7 +255,7 @@ class Recovery:
 
     def _unit_check(self, queue: StoredQueue) -> Callable[[int, int, int], bool]:
         """Return a test whether a unit leads to the record that belongs there."""
-        topic = queue.topic.encode()
+        place = (queue.topic, queue.queue_id)
 
         def is_true(queue_offset: int, physical_offset: int, size: int) -> bool:
             if physical_offset < self._log.min_offset:
@@ -262,14 +263,9 @@ class Recovery:
             record = self._record_at(physical_offset)
             if record is None or record.size != size:
                 return False
-            if record.topic == topic:
-                return record.queue_id == queue.queue_id and record.queue_offset == queue_offset
             request = self._request(record)
-            return any(
-                (slot.name, slot.queue_id, slot.queue_offset)
-                == (queue.topic, queue.queue_id, queue_offset)
-                for slot in request.multi
-            )
+            slots = [(request.topic, request.queue_id, request.queue_offset), *request.multi]
+            return (*place, queue_offset) in slots
 
         return is_true
 
@@ -509,7 +505,11 @@ class Recovery:
         key = (topic, queue_id)
         if key in self._holed:
             return
-        queue = self._queues.find(key) or self._queues.get_or_make(topic, queue_id)
+        queue = self._queues.find(key)
+        if queue is None:
+            if not self._is_topic(topic, request.physical_offset):
+                return
+            queue = self._queues.get_or_make(topic, queue_id)
         end = queue.max_offset
         if queue_offset == end and end:
             self._append_unit(queue, request, queue_offset)
@@ -531,6 +531,15 @@ class Recovery:
                 self._mark_hole(queue, self._log.min_offset)
             return
         self._append_unit(queue, request, queue_offset)
+
+    def _is_topic(self, topic: str, physical_offset: int) -> bool:
+        """Whether a queue of that name can exist; no checksum covers the topic of a record."""
+        if is_safe_name(topic):
+            return True
+        self.report.problems.append(
+            f"record at {physical_offset}: {topic[:32]!r} is no topic, it is in no queue"
+        )
+        return False
 
     def _append_unit(self, queue: StoredQueue, request: DispatchRequest, queue_offset: int) -> None:
         self.report.units_rebuilt += 1
@@ -666,6 +675,8 @@ class Recovery:
         hole_start = holed.get((topic, queue_id))
         if hole_start is None:
             if not self._fill_unknown or self._queues.get(topic, queue_id) is not None:
+                return
+            if not self._is_topic(topic, request.physical_offset):
                 return
             holed[(topic, queue_id)] = hole_start = self._log.min_offset
         if request.physical_offset < hole_start:

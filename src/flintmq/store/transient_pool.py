@@ -1,5 +1,6 @@
 """Write buffers outside the page cache, handed out one per commit-log file."""
 
+import contextlib
 import logging
 import mmap
 import threading
@@ -64,6 +65,8 @@ class TransientPool:
             while self._free:
                 buffer = self._free.popleft()
                 memory = buffer.obj
-                buffer.release()
                 assert isinstance(memory, mmap.mmap)
-                memory.close()
+                # Whoever still looks at a slice of it keeps the memory until they are done.
+                with contextlib.suppress(BufferError):
+                    buffer.release()
+                    memory.close()

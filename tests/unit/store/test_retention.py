@@ -475,10 +475,11 @@ def test_a_file_that_is_read_goes_when_its_reader_has_finished(
             assert names(store) == [0, 1, 2]
             assert disks.exists(LOG / f"{0:020d}")
             assert bytes(view) == before
-            # Nobody else may begin to read it: the next message is in the next file.
+            # Nobody else may begin to read it: the queue starts with the next file.
             other = store.get_messages("orders", 0, 0, 1)
             assert other is not None
-            assert other.queue_offsets == [PER_FILE]
+            assert other.status is GetStatus.OFFSET_TOO_SMALL
+            assert other.next_begin_offset == PER_FILE
             other.release()
             del view
         result = run(store, clock)
