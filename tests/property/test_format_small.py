@@ -36,7 +36,7 @@ from flintmq.format.errors import (
     StateTextError,
 )
 from flintmq.format.fastjson import dumps, loads
-from flintmq.format.hash_batch import BATCH_COUNT_MAX, LANE_SIZE, hash_keys
+from flintmq.format.hash_batch import BATCH_COUNT_MAX, LANE_SIZES, hash_keys
 from flintmq.format.host import host_text, pack_host, unpack_host
 from flintmq.format.index_file import IndexEntry, IndexHeader
 from flintmq.format.java import ascii_hash, extend_hash, index_hash, signed, string_hash
@@ -85,7 +85,7 @@ def test_a_hash_extended_is_the_hash_of_the_whole(prefix: str, rest: str) -> Non
     assert extend_hash(plain_hash(prefix), rest.encode()) == plain_hash(prefix + rest)
 
 
-short_keys = st.text(st.characters(codec="ascii"), max_size=LANE_SIZE).map(str.encode)
+short_keys = st.text(st.characters(codec="ascii"), max_size=LANE_SIZES[-1] + 1).map(str.encode)
 pairs = st.tuples(st.integers(0, 0xFFFFFFFF), short_keys)
 
 
@@ -97,7 +97,7 @@ def test_hashes_in_batches_are_those_of_each_key(asked: list[tuple[int, bytes]])
 
 
 def test_hashes_in_batches_reach_over_the_end_of_a_batch() -> None:
-    keys = [b"\x7f" * (number % (LANE_SIZE + 1)) for number in range(2 * BATCH_COUNT_MAX + 3)]
+    keys = [b"\x7f" * (number % (LANE_SIZES[-1] + 1)) for number in range(2 * BATCH_COUNT_MAX + 3)]
     prefixes = [number * 0x1234567 & 0xFFFFFFFF for number in range(len(keys))]
     assert hash_keys(prefixes, keys) == list(map(extend_hash, prefixes, keys))
     assert hash_keys(prefixes[:BATCH_COUNT_MAX], keys[:BATCH_COUNT_MAX]) == list(

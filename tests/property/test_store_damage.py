@@ -160,6 +160,26 @@ def test_whatever_is_damaged_nothing_false_is_served(
     again.close()
 
 
+@pytest.mark.parametrize("value", [0x00, 0x2F, 0x80, 0xFF])
+def test_any_byte_of_a_record_that_was_not_flushed_may_be_damaged(value: int) -> None:
+    variant = VARIANTS["async"]
+    files = variant.new_files()
+    driver = Driver(variant, files, seed=2)
+    driver.open()
+    for _ in range(3):
+        driver.put()
+    log = ROOT / "commitlog" / f"{0:020d}"
+    content = files.read(log)
+    for entry in driver.ledger.entries:
+        for at in range(entry.offset, entry.end):
+            image = files.process_crash_image()
+            image.write(log, content[:at] + bytes([value]) + content[at + 1 :])
+            store = variant.open(image)
+            _served_truly(store, driver.ledger, {at})
+            store.close()
+            assert not variant.open(image).recovery_report.records_scanned
+
+
 @settings(
     max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
