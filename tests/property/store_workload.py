@@ -11,7 +11,7 @@ from flintmq.model.message import Message, MessageBatch
 from flintmq.store.config import FlushMode, StoreConfig
 from flintmq.store.files import Files
 from flintmq.store.message_store import MessageStore
-from flintmq.store.recovery import RecoveryReport
+from flintmq.store.recovery_report import RecoveryReport
 from flintmq.store.results import PutResult, PutStatus
 from flintmq.testing import ROOT, ManualClock, SimulatedFiles
 from tests.property.store_ledger import Ledger, assert_true, raw_records

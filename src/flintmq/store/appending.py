@@ -475,7 +475,10 @@ class Appender:
 
     def _encode_topic(self, topic: str) -> bytes:
         self._check_topic(topic)
-        encoded = topic.encode()
+        try:
+            encoded = topic.encode()
+        except UnicodeEncodeError:
+            raise RefusedError(PutStatus.MESSAGE_ILLEGAL, f"not a topic name: {topic!r}") from None
         if len(encoded) > TOPIC_LENGTH_MAX:
             raise RefusedError(
                 PutStatus.MESSAGE_ILLEGAL, f"topic of {len(encoded)} bytes, at most 127"

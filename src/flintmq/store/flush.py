@@ -113,6 +113,7 @@ class LogFlusher:
             else FlushFailedError(self._log.files.placement.directories[0], error)
         )
         self._flags.set(RunningFlag.SYNC_FAILED, str(failure))
+        self._complete()  # Files before the one that failed are on the disk.
         with self._lock:
             self.failure = failure
             waiters = list(self._waiters)
@@ -122,12 +123,12 @@ class LogFlusher:
             waiter.done(PutStatus.SERVICE_NOT_AVAILABLE, str(failure))
 
     def _complete(self) -> None:
-        done: list[FlushWaiter] = []
+        """Tell everybody below the flushed offset; waiters need not come in its order."""
         with self._lock:
             flushed = self.flushed_offset
-            waiters = self._waiters
-            while waiters and waiters[0].offset <= flushed:
-                done.append(waiters.popleft())
+            done = [waiter for waiter in self._waiters if waiter.offset <= flushed]
+            if done:
+                self._waiters = deque(w for w in self._waiters if w.offset > flushed)
         for waiter in done:
             waiter.done(PutStatus.PUT_OK, "")
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from flintmq.store.mapped_file import Slice
     from flintmq.store.queue_table import StoredQueue
     from flintmq.store.reading import MessageFilter, QueryResult
-    from flintmq.store.recovery import RecoveryReport
+    from flintmq.store.recovery_report import RecoveryReport
     from flintmq.store.results import GetResult, PutResult
 
 logger = logging.getLogger(__name__)

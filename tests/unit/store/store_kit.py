@@ -41,12 +41,18 @@ def message(body: bytes = b"body", **changes: Any) -> Message:
     return Message(**{**fields, **changes})
 
 
-def batch(*bodies: bytes, properties: dict[str, str] | None = None, **changes: Any) -> MessageBatch:
+def batch(
+    *bodies: bytes,
+    properties: dict[str, str] | None = None,
+    properties_of_batch: dict[str, str] | None = None,
+    **changes: Any,
+) -> MessageBatch:
     """Return a batch for T/0 whose items all have ``properties``."""
     text = encode_properties(properties or {})
     fields: dict[str, Any] = {
         "topic": "T",
         "body": encode_batch(BatchItem(0, body, text) for body in bodies),
+        "properties": properties_of_batch or {},
         "born_timestamp": BORN_MS,
         "born_host": BORN_HOST,
         "store_host": STORE_HOST,
