@@ -10,7 +10,8 @@ The page has 4096 bytes.  Java knows the first three fields and keeps the rest a
     72    24  times        copies of the three times above
     96     8  log_flushed  physical offset below which the log is flushed
    104     8  dispatched   physical offset below which queues and index are complete and flushed
-   112     8  index_file   name of the active index file as a number, zero for none
+   112     8  index_file   name of the active index file as a number, zero for none, -1 when
+                           the store kept no index and knows nothing of one
    120     4  index_count  its next free entry
    124     4  index_slot_count  its used slots
    128     8  queue_count  how many consume queues there were
@@ -34,6 +35,7 @@ from flintmq.format.errors import CorruptCheckpointError
 FILE_SIZE: Final = 4096
 MARKS_AT: Final = 64
 MARKER: Final = b"FLINTMQ1"
+NO_INDEX: Final = -1
 _TIMES: Final = struct.Struct(">qqq")
 _MARKS: Final = struct.Struct(
     ">"

@@ -7,7 +7,6 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Final, Self
 
-from flintmq.format.checkpoint import Checkpoint, CheckpointMarks
 from flintmq.format.delay_levels import DelayLevels
 from flintmq.model.message import MessageBatch
 from flintmq.model.topics import LMQ_PREFIX, SCHEDULE_TOPIC, TRANS_OP_HALF_TOPIC
@@ -18,9 +17,10 @@ from flintmq.store.clock import SystemClock
 from flintmq.store.commit_log import CommitLog
 from flintmq.store.config import FlushMode
 from flintmq.store.dispatch import Dispatcher
+from flintmq.store.durability import Durability
 from flintmq.store.errors import FlushFailedError, StoreError
 from flintmq.store.files import LocalFiles, make_directory_durable
-from flintmq.store.flags import RunningFlag, RunningFlags
+from flintmq.store.flags import RunningFlags
 from flintmq.store.flush import LogFlusher
 from flintmq.store.key_index import KeyIndex
 from flintmq.store.mapped_file_queue import MappedFileQueue, Placement
@@ -35,7 +35,7 @@ from flintmq.store.statistics import StoreStatistics
 from flintmq.store.transient_pool import TransientPool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from types import TracebackType
 
     from flintmq.format.record import Record
@@ -56,6 +56,9 @@ DISPATCH_EVERY: Final = 64
 """A put dispatches by itself once this many records wait, whoever forgot to."""
 
 HOUSEKEEPING_MS_MIN: Final = 10
+
+SAMPLE_INTERVAL_MS: Final = 1000
+"""How often the counters are sampled for the rates of the runtime info."""
 
 KEEP_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TRANS_OP_HALF_TOPIC})
 
@@ -92,12 +95,7 @@ class MessageStore:
         self._background = background
         self._services: list[Service] = []
         self._closed = False
-        self._checkpoint_lock = threading.Lock()
-        self._commit_lock = threading.Lock()
-        self._flushed_thoroughly = self._checkpointed = clock.monotonic()
-        self._committed_thoroughly = clock.monotonic()
-        self._abort = config.root / "abort"
-        self._pages_lost = False
+        self._sampled_ms = clock.now_ms()
         make_directory_durable(files, config.root)
         with contextlib.ExitStack() as undo:
             self._lock: FileLock = files.lock(config.root / "lock")
@@ -135,6 +133,18 @@ class MessageStore:
             self._checkpoint = CheckpointFile(config.root / "checkpoint", files=files)
             undo.callback(self._checkpoint.close)
             self.flusher = LogFlusher(self.log, flags=self.flags, clock=clock)
+            self.durability = Durability(
+                config,
+                self.log,
+                self.queues,
+                self.index,
+                self.dispatcher,
+                self.flusher,
+                self._checkpoint,
+                flags=self.flags,
+                files=files,
+                clock=clock,
+            )
             self.recovery_report = self._recover()
             self.appender = Appender(
                 config,
@@ -151,7 +161,7 @@ class MessageStore:
             self.retention = self._make_retention()
             self.schedule = self._make_schedule()
             self.schedule.load()
-            self._mark_running()
+            self.durability.mark_running()
             undo.pop_all()
         if background:
             self._start_services()
@@ -191,20 +201,11 @@ class MessageStore:
             clock=self.clock,
         )
 
-    def _durably_dispatched(self) -> int:
-        """Return up to where a power failure leaves the views complete.
-
-        A record that is deleted before its unit is on the disk would take its queue offset with
-        it, and the next message of that queue would get the same offset again.
-        """
-        marks = self._checkpoint.value.marks
-        return marks.dispatched if marks is not None else 0
-
     def _make_retention(self) -> Retention:
         return Retention(
             self.config,
             self.log,
-            dispatched=self._durably_dispatched,
+            dispatched=lambda: self.durability.durably_dispatched,
             delete_views=self.delete_expired_views,
             flags=self.flags,
             files=self.files,
@@ -226,8 +227,6 @@ class MessageStore:
         )
 
     def _recover(self) -> RecoveryReport:
-        clean_exit = not self.files.exists(self._abort)
-        pages_lost = not clean_exit and bool(self.files.size(self._abort))
         problems = [str(problem) for problem in self.queues.load()]
         if self.index is not None:
             problems.extend(str(problem) for problem in self.index.load())
@@ -240,14 +239,15 @@ class MessageStore:
             self.dispatcher,
             checkpoint=self._checkpoint.value,
             delay_levels=self.delay_levels,
-            clean_exit=clean_exit,
-            pages_lost=pages_lost,
+            clean_exit=self.durability.stopped_cleanly,
+            pages_lost=self.durability.has_lost_pages,
             damaged_queues=self.queues.damaged,
             clock=self.clock,
         )
-        recovery.report.problems.extend(problems)
+        for problem in problems:
+            recovery.report.add_problem(problem)
         if checkpoint_problem and self.log.files.last is not None:
-            recovery.report.problems.append(f"checkpoint: {checkpoint_problem}")
+            recovery.report.add_problem(f"checkpoint: {checkpoint_problem}")
         report = recovery.run()
         self._waiting_offsets = recovery.next_offsets
         return report
@@ -257,19 +257,12 @@ class MessageStore:
             (queue.topic, queue.queue_id): queue.max_offset for queue in self.queues
         } | self._waiting_offsets
 
-    def _mark_running(self) -> None:
-        """Leave on the disk what a restart after a crash needs, before the first put."""
-        self.checkpoint()
-        if self.files.size(self._abort) != 0:
-            self.files.write(self._abort, b"")
-        self.files.sync_directory(self.config.root)
-
     def _start_services(self) -> None:
         config = self.config
         self._services.append(
             Service(
                 "flintmq-flush",
-                self._flush_step,
+                self.durability.flush_step,
                 interval_ms=10 if self.log.durable_reads else config.flush_interval_ms,
                 wake=self.flusher.wanted if self.log.durable_reads else None,
             )
@@ -277,13 +270,17 @@ class MessageStore:
         self._services.append(
             Service(
                 "flintmq-queue-flush",
-                self._queue_flush_step,
+                self.durability.queue_flush_step,
                 interval_ms=config.flush_queue_interval_ms,
             )
         )
         if self._pool is not None:
             self._services.append(
-                Service("flintmq-commit", self._commit_step, interval_ms=config.commit_interval_ms)
+                Service(
+                    "flintmq-commit",
+                    self.durability.commit_step,
+                    interval_ms=config.commit_interval_ms,
+                )
             )
         self._services.append(
             Service(
@@ -357,10 +354,7 @@ class MessageStore:
 
     def commit(self, least_pages: int = 0) -> None:
         """Write pool buffers into their files."""
-        files = self.log.files
-        with self._commit_lock:
-            while files.commit(least_pages):
-                pass
+        self.durability.commit(least_pages)
 
     def flush(self, least_pages: int = 0) -> None:
         """Bring the log to stable storage.
@@ -368,118 +362,19 @@ class MessageStore:
         Raises:
             FlushFailedError: the disk refused; the store is read-only now.
         """
-        self.commit()
-        self._flush_log(least_pages)
-
-    def _flush_log(self, least_pages: int) -> None:
-        try:
-            self.flusher.flush(least_pages)
-        except StoreError as error:
-            self._note_lost_pages(str(error))
-            raise
-
-    def _note_lost_pages(self, reason: str) -> None:
-        """Tell the next start that the page cache shows bytes which the disk may not have.
-
-        The kernel takes them for clean from now on: recovery must write them again, for a sync
-        alone would succeed without them.
-        """
-        if not self._pages_lost:
-            self._pages_lost = True
-            with contextlib.suppress(StoreError):
-                self.files.write(self._abort, reason.encode())
-                self.files.sync(self._abort)
+        self.durability.flush(least_pages)
 
     def checkpoint(self) -> None:
-        """Sync log, queues and index, and note exactly how far everything is.
-
-        What is noted was sampled before the syncs began, so it is on the disk when they are
-        done, whatever the owner appends meanwhile.
-        """
-        with self._checkpoint_lock:
-            with self.dispatcher.lock:
-                if self.index is not None:
-                    self.index.write_headers()
-                dispatched = self.dispatcher.offset
-                logics = self.dispatcher.last_timestamp
-                position = self.index.position if self.index is not None else (0, 0, 0)
-                census = self.queues.census
-            self.flush()
-            self._checkpoint.prepare()
-            old = self._checkpoint.value
-            with self._syncing():
-                self._sync_queues(0)
-                self.queues.sync_names()
-                index_time = old.index
-                if self.index is not None:
-                    index_time = self.index.sync()
-                    self.index.sync_names()
-                self._checkpoint.save(
-                    Checkpoint(
-                        max(old.physic, self.flusher.flushed_timestamp),
-                        max(old.logics, logics),
-                        max(old.index, index_time),
-                        CheckpointMarks(
-                            self.flusher.flushed_offset, dispatched, *position, *census
-                        ),
-                    )
-                )
-
-    @contextlib.contextmanager
-    def _syncing(self) -> Iterator[None]:
-        """Let no checkpoint be written after a sync of queues, index or names has failed.
-
-        The kernel reports a lost page once; the next sync would succeed without it, and marks
-        that speak of it would be false.
-        """
-        self.flags.check_sync()
-        try:
-            yield
-        except StoreError as error:
-            self.flags.set(RunningFlag.SYNC_FAILED, str(error))
-            self._note_lost_pages(str(error))
-            raise
-
-    def _sync_queues(self, least_pages: int) -> None:
-        for queue in self.queues:
-            while queue.files.flush(least_pages):
-                pass
-            if queue.ext is not None:
-                while queue.ext.files.flush(least_pages):
-                    pass
-
-    def _flush_step(self) -> None:
-        self._flush_log(0 if self.log.durable_reads else self._least_pages())
-        self.flusher.expire()
-
-    def _least_pages(self) -> int:
-        now = self.clock.monotonic()
-        if now - self._flushed_thoroughly >= self.config.flush_thorough_interval_ms / 1000:
-            self._flushed_thoroughly = now
-            return 0
-        return self.config.flush_least_pages
-
-    def _queue_flush_step(self) -> None:
-        now = self.clock.monotonic()
-        if now - self._checkpointed >= self.config.flush_queue_thorough_interval_ms / 1000:
-            self._checkpointed = now
-            self.checkpoint()
-        else:
-            with self._syncing():
-                self._sync_queues(self.config.flush_queue_least_pages)
-
-    def _commit_step(self) -> None:
-        now = self.clock.monotonic()
-        least_pages = self.config.commit_least_pages
-        if now - self._committed_thoroughly >= self.config.commit_thorough_interval_ms / 1000:
-            self._committed_thoroughly = now
-            least_pages = 0
-        self.commit(least_pages)
+        """Sync log, queues and index, and note exactly how far everything is."""
+        self.durability.checkpoint()
 
     def _housekeeping_step(self) -> None:
         now_ms = self.clock.now_ms()
         self.retention.clean_log(now_ms)
         self.schedule.housekeep(now_ms)
+        if now_ms - self._sampled_ms >= SAMPLE_INTERVAL_MS or now_ms < self._sampled_ms:
+            self._sampled_ms = now_ms
+            self.statistics.sample(now_ms)
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -496,8 +391,11 @@ class MessageStore:
             self.dispatcher.run()
         if self._closed or not self.flags.readable:
             return None
+        monotonic = self.clock.monotonic
+        began = monotonic()
         result = self.reader.get_messages(topic, queue_id, offset, count_max, message_filter)
-        self.statistics.record_get(len(result) if result is not None else 0, 0)
+        found = len(result.messages) if result is not None else 0
+        self.statistics.record_get(found, int((monotonic() - began) * 1_000_000))
         return result
 
     def min_offset_in_queue(self, topic: str, queue_id: int) -> int:
@@ -580,6 +478,15 @@ class MessageStore:
             self.checkpoint()
         return count
 
+    def clean_unused_light_queue(self, topic: str) -> bool:
+        """Destroy the light queue of that name; return whether there was one."""
+        queue = self.queues.get(topic, 0) if topic.startswith(LMQ_PREFIX) else None
+        if queue is None:
+            return False
+        self._forget(queue)
+        self.checkpoint()
+        return True
+
     def _forget(self, queue: StoredQueue) -> None:
         self.queues.forget(queue)
         self.appender.next_offsets.pop((queue.topic, queue.queue_id), None)
@@ -631,8 +538,7 @@ class MessageStore:
         with contextlib.ExitStack() as stack:
             stack.callback(self._lock.release)
             if clean:
-                stack.callback(self.files.sync_directory, self.config.root)
-                stack.callback(self.files.remove, self._abort, missing_ok=True)
+                stack.callback(self.durability.mark_stopped)
             if self._pool is not None:
                 stack.callback(self._pool.close)
             stack.callback(self._allocator.close)

@@ -333,13 +333,25 @@ class StoreReader:
         RocketMQ answers; equal distances go to the earlier message.
         """
         queue = self._queues.get(topic, queue_id)
-        file = queue.files.by_time(timestamp_ms) if queue is not None else None
+        file = self._file_by_time(queue, timestamp_ms) if queue is not None else None
         if queue is None or file is None or not file.hold():
             return 0
         try:
             return self._search_time(queue, file, timestamp_ms)
         finally:
             file.release()
+
+    def _file_by_time(self, queue: StoredQueue, timestamp_ms: int) -> MappedFile | None:
+        """Return the first file of a queue that ends at or after a time, else the last one.
+
+        RocketMQ goes by the times the files were modified.  Those of mapped files come late, and
+        a copied store has others; the records themselves know.
+        """
+        for file in queue.files.snapshot():
+            unit = queue.unit_at((file.first_offset + file.readable) // UNIT_SIZE - 1)
+            if unit is not None and self.store_time(unit[0], unit[1]) >= timestamp_ms:
+                return file
+        return queue.files.last
 
     def _search_time(self, queue: StoredQueue, file: MappedFile, timestamp_ms: int) -> int:
         low = max(0, queue.min_logic_offset - file.first_offset) // UNIT_SIZE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flintmq.format.checkpoint import NO_INDEX
 from flintmq.format.sys_flag import TRANSACTION_ROLLBACK, transaction_type
 from flintmq.store.dispatch import BATCH_COUNT_MAX
 from flintmq.store.key_index import IndexedMessage
@@ -67,6 +68,8 @@ class IndexRecovery:
             report.index_files_dropped += len(index.files)
             index.destroy()
             return True
+        if marks.index_file == NO_INDEX:
+            return False
         names = [file.name for file in index.files]
         if marks.index_file not in names:
             report.add_problem(f"index file {marks.index_file} is missing")
@@ -79,6 +82,10 @@ class IndexRecovery:
         if not (report.clean_exit and file.count == marks.index_count):
             count = min(max(marks.index_count, 1), file.entries)
             file.cut(count, self._walk.store_time_of, slot_count=marks.index_slot_count)
+            # A message that a full disk stopped half-way in comes again, with all its keys.
+            self.cut_below(marks.dispatched)
+            if index.files and index.files[-1].count <= 1:
+                index.drop_from(len(index.files) - 1)
         return True
 
     def _is_keyed_before(self, offset: int) -> bool:

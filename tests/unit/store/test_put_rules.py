@@ -85,6 +85,21 @@ def test_a_delayed_message_enters_its_further_queues_when_it_is_delivered() -> N
         assert store.max_offset_in_queue("T", 0) == 1
 
 
+def test_a_light_queue_can_be_cleaned_and_starts_again_at_zero() -> None:
+    files = SimulatedFiles(clock=ManualClock())
+    config = _config(enable_multi_dispatch=True, enable_lmq=True)
+    with _open(files, config) as store:
+        assert store.put(_message(0, INNER_MULTI_DISPATCH="%LMQ%a")).ok
+        assert store.max_offset_in_queue("%LMQ%a", 0) == 1
+        assert store.queues.lmq_count == 1
+        assert store.clean_unused_light_queue("%LMQ%a")
+        assert not store.clean_unused_light_queue("%LMQ%a")
+        assert not store.clean_unused_light_queue("T")
+        assert store.queues.lmq_count == 0
+        assert store.put(_message(2, INNER_MULTI_DISPATCH="%LMQ%a")).ok
+        assert store.max_offset_in_queue("%LMQ%a", 0) == 1
+
+
 def test_dispatch_from_the_log_loses_no_index_entry_when_the_disk_is_full(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
