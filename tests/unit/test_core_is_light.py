@@ -1,0 +1,44 @@
+"""The core needs nothing of the extras: every module of it imports where they cannot be."""
+
+import subprocess
+import sys
+
+PROGRAM = """
+import importlib, pkgutil, sys
+
+class Refuse:
+    names = {"pyspark", "pyarrow", "pandas", "numpy", "numba", "starlette", "uvicorn"}
+
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in self.names:
+            raise ImportError(f"{name} belongs to an extra")
+        return None
+
+sys.meta_path.insert(0, Refuse())
+import flintmq
+
+count = 0
+for package in ("errors", "model", "format", "store", "offline", "cli", "testing"):
+    module = importlib.import_module(f"flintmq.{package}")
+    count += 1
+    for found in pkgutil.walk_packages(getattr(module, "__path__", []), f"flintmq.{package}."):
+        importlib.import_module(found.name)
+        count += 1
+print(count)
+"""
+
+
+def test_every_core_module_imports_without_the_extras() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 60
+
+
+def test_the_guard_refuses_what_belongs_to_an_extra() -> None:
+    program = PROGRAM.replace("import flintmq\n", "import numpy\n")
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert "belongs to an extra" in done.stderr
