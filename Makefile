@@ -2,10 +2,13 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-LOCK := requirements/dev.lock
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS ?= 2
+# Hashes, but no addresses: where packages come from is the machine's business.
+COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
+    --no-header --no-annotate --quiet --upgrade
 
-.PHONY: help run setup test check format bench lock java clean
+.PHONY: help run setup setup-dev test check format bench lock java clean
 
 help: ## what the targets do
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -13,37 +16,43 @@ help: ## what the targets do
 run: setup ## set up and show the store at work: write, read, recover, verify
 	$(BIN)/python examples/store_demo.py
 
-setup: $(VENV)/.installed ## the virtual environment with everything pinned
+setup: $(VENV)/.core ## the virtual environment with the core, pinned
 
-$(VENV)/.installed: pyproject.toml $(LOCK) tools/make_venv.sh
+$(VENV)/.core: pyproject.toml requirements/core.lock tools/make_venv.sh
 	@PYTHON="$(PYTHON)" sh tools/make_venv.sh $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(PIP) --require-hashes -r requirements/core.lock
+	$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+
+setup-dev: $(VENV)/.dev ## the same with everything that checks, tests and Spark need
+
+$(VENV)/.dev: $(VENV)/.core requirements/dev.lock
+	$(PIP) --require-hashes -r requirements/dev.lock
 	@touch $@
 
 java: ## Java 17 and Maven, for Spark and for the tests against the real broker
 	@sh tools/ensure_java.sh
 
-test: setup java check ## everything: checks, then all tests
+test: setup-dev java check ## everything: checks, then all tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q
 
-check: setup ## format, lint, types, import contracts
+check: setup-dev ## format, lint, types, import contracts
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-format: setup ## put the sources into house format
+format: setup-dev ## put the sources into house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: setup ## benchmarks, as a table and as bench/results.json
+bench: setup-dev ## benchmarks, as a table and as bench/results.json
 	$(BIN)/python -m bench.store --json bench/results.json
 
-lock: setup ## pin the dependencies again
-	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
-	    --generate-hashes --no-header --no-annotate --quiet --upgrade -o $(LOCK)
+lock: setup-dev ## pin the dependencies again
+	$(PIP) uv
+	$(COMPILE) pyproject.toml requirements/build.in -o requirements/core.lock
+	$(COMPILE) pyproject.toml --extra dev --extra spark -o requirements/dev.lock
 
 clean: ## remove what was built
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -26,7 +26,7 @@ CONVERSATIONS: Final = tuple(
     if path.stem != "ha-stream"
 )
 FRAME_COUNT: Final = 5394
-BYTE_IDENTICAL_COUNT: Final = 5394
+BYTE_IDENTICAL_COUNT: Final = 5370
 
 SIGNING_FIELDS: Final = frozenset({"AccessKey", "Signature"})
 """Added to any request by a client that signs."""
@@ -47,7 +47,7 @@ UNTYPED_CODES: Final = frozenset(
 )
 """Requests without a header class: access control, and what brokers answer with code 3."""
 
-ANSWERS_WITH_HEADER: Final = {
+ANSWERS_WITH_HEADER: Final[dict[int, set[ResponseCode]]] = {
     RequestCode.PULL_MESSAGE: {
         ResponseCode.SUCCESS,
         ResponseCode.PULL_NOT_FOUND,
@@ -136,8 +136,13 @@ def test_every_frame_is_written_again_with_the_same_meaning(name: str) -> None:
 
 
 def test_frames_are_written_again_byte_for_byte() -> None:
-    identical = [encode_command(each.command) == each.raw for each in recorded_frames()]
-    assert sum(identical) >= BYTE_IDENTICAL_COUNT
+    different = [each for each in recorded_frames() if encode_command(each.command) != each.raw]
+    assert FRAME_COUNT - len(different) >= BYTE_IDENTICAL_COUNT
+    for recorded in different:
+        # A Java client that signs writes the fields of sends and pulls twice in the binary form.
+        assert recorded.line["serialize"] == "ROCKETMQ"
+        assert recorded.ext_fields.keys() >= SIGNING_FIELDS
+        assert recorded.line["code"] in (RequestCode.PULL_MESSAGE, RequestCode.SEND_MESSAGE_V2)
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
@@ -152,7 +157,7 @@ def test_a_conversation_decodes_from_one_stream(name: str) -> None:
 def test_every_recorded_request_has_a_header_class() -> None:
     codes = {each.line["code"] for each in recorded_frames() if each.line["type"] != "response"}
     assert codes - HEADERS.keys() == UNTYPED_CODES
-    assert len(codes & HEADERS.keys()) == 77
+    assert len(codes & HEADERS.keys()) == 76
 
 
 def test_every_recorded_request_header_is_read_and_written_again() -> None:
@@ -176,13 +181,13 @@ def test_every_recorded_request_header_is_read_and_written_again() -> None:
         assert kind.decode(header.encode()) == header
         read_count += 1
     assert refused == {RequestCode.PULL_MESSAGE: 3, RequestCode.SEND_MESSAGE_V2: 3}
-    assert read_count == 2951
+    assert read_count == 2906
 
 
 def test_every_recorded_answer_header_is_read_and_written_again() -> None:
     read_count = 0
     for recorded in recorded_frames():
-        request_code = recorded.line.get("requestCode")
+        request_code = recorded.line.get("requestCode", -1)
         if request_code not in HEADERS:
             continue
         kind = HEADERS[request_code].response
@@ -192,7 +197,7 @@ def test_every_recorded_answer_header_is_read_and_written_again() -> None:
         header = kind.decode(recorded.command.ext_fields)
         assert header.encode() == recorded.ext_fields, recorded.line
         read_count += kind is not NoFields
-    assert read_count == 531
+    assert read_count == 517
 
 
 def test_an_answer_goes_in_the_form_of_its_request() -> None:

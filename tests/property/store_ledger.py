@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flintmq.format.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
-from flintmq.format.properties import decode_properties
 from flintmq.format.record import Record, decode_record, dispatch_tags_code, index_keys
 from flintmq.store.dispatch import multi_slots
 from flintmq.store.key_index import IndexedMessage, KeyIndex
@@ -165,7 +164,7 @@ def raw_records(store: MessageStore, start: int) -> Iterator[bytes]:
         position = 0
         while position + 8 <= file.wrote:
             size = int.from_bytes(buffer[position : position + 4], "big")
-            if buffer[position + 4 : position + 8] != b"\xda\xa3\x20\xa7":
+            if bytes(buffer[position + 4 : position + 8]) != b"\xda\xa3\x20\xa7":
                 break
             if file.first_offset + position >= start:
                 yield bytes(buffer[position : position + size])
@@ -285,17 +284,3 @@ def fingerprint(files: SimulatedFiles, root: Path = ROOT) -> Sequence[tuple[str,
             else:
                 found.append((str(path), files.read(path)))
     return sorted(found)
-
-
-__all__ = [
-    "Entry",
-    "Ledger",
-    "assert_index",
-    "assert_log",
-    "assert_queues",
-    "assert_true",
-    "decode_properties",
-    "fingerprint",
-    "raw_records",
-    "served",
-]

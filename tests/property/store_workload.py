@@ -139,7 +139,7 @@ class Driver:
         self.store: MessageStore | None = None
         self._body_number = first_body
         self._bodies: list[bytes] = []
-        self._steps: list[Callable[[], object]] = (
+        self._steps: list[Callable[[], None]] = (
             [self.put] * 12
             + [self.put_batch] * 2
             + [self.put_delayed, self.put_transactional, self.put_durably]

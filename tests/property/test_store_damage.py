@@ -118,13 +118,13 @@ def _served_truly(store: MessageStore, ledger: Ledger, damaged: set[int]) -> Non
         store.earliest_time(*key)
     for number in range(10):
         for topic in ("T0", "T1"):
-            result = store.query(topic, f"k{number}", 64, 0, 1 << 62)
-            for piece in result.slices:
+            query = store.query(topic, f"k{number}", 64, 0, 1 << 62)
+            for piece in query.slices:
                 start = int.from_bytes(piece.view[28:36], "big")
                 assert bytes(piece.view) in true or damaged.intersection(
                     range(start, start + piece.size)
                 )
-            result.release()
+            query.release()
 
 
 @settings(

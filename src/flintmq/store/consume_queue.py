@@ -217,10 +217,11 @@ class ConsumeQueue:
                     high = middle
             while low > 0:
                 offset, size, _ = UNIT.unpack_from(file.view, (low - 1) * UNIT_SIZE)
-                if size == PRE_BLANK_SIZE and offset == 0:
-                    break
-                if self._follows(base + low - 1, offset) and (
-                    offset < physical_offset and is_true(base + low - 1, offset, size)
+                if (
+                    size != PRE_BLANK_SIZE
+                    and offset < physical_offset
+                    and self._follows(base + low - 1, offset)
+                    and is_true(base + low - 1, offset, size)
                 ):
                     return base + low
                 low -= 1

@@ -106,8 +106,8 @@ class QueueTable:
         self.lmq_count = 0
         self.damaged: list[StoredQueue] = []
         """Queues whose files could not be loaded, and were deleted."""
-        self._named: dict[tuple[str, int], Path] = {}
-        """The last file of each queue whose name is durable."""
+        self._named: dict[Path, Path] = {}
+        """For each directory the last file whose name is durable."""
 
     def load(self, *, read_only: bool = False) -> list[StoreLoadError]:
         """Open every queue on disk; return the damaged ones, which are left empty and deleted.
@@ -212,7 +212,9 @@ class QueueTable:
     def forget(self, queue: StoredQueue) -> None:
         """Destroy a queue and drop it from the table."""
         queue.destroy()
-        self._named.pop((queue.topic, queue.queue_id), None)
+        self._named.pop(queue.files.directory, None)
+        if queue.ext is not None:
+            self._named.pop(queue.ext.files.directory, None)
         if self._queues.pop((queue.topic, queue.queue_id), None) and queue.topic.startswith(
             LMQ_PREFIX
         ):
@@ -224,11 +226,11 @@ class QueueTable:
         for queue in self:
             for files in (queue.files, queue.ext.files if queue.ext is not None else None):
                 last = files.last if files is not None else None
-                if last is None or self._named.get((queue.topic, queue.queue_id)) == last.path:
+                if last is None or self._named.get(last.path.parent) == last.path:
                     continue
-                self._named[(queue.topic, queue.queue_id)] = last.path
                 directory = last.path.parent
                 self._files.sync_directory(directory)
+                self._named[directory] = last.path
                 parents[directory.parent] = None
                 parents[directory.parent.parent] = None
         for directory in parents:

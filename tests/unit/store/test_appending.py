@@ -82,7 +82,7 @@ R4 = (
 
 def put_vectors(store: MessageStore) -> list[PutResult]:
     """Put R1 to R5 of the specification."""
-    topic = {"topic": "TopicTest", "queue_id": 3}
+    topic: dict[str, Any] = {"topic": "TopicTest", "queue_id": 3}
     keys = {"KEYS": "k1 k2", "UNIQ_KEY": "C0A8010A1F9818B4AAC22D2B1A2B0000", "TAGS": "TagA"}
     tag_b = {"TAGS": "TagB"}
     hosts = {"born_host": V6_BORN, "store_host": V6_STORE}

@@ -8,6 +8,7 @@ from flintmq.testing import Fault, SimulatedFiles
 from tests.unit.store.store_kit import LOG, message, new_files, open_store, sync_store
 
 SIZE = 4096
+BLANK_MAGIC = bytes.fromhex("cbd43194")
 
 
 @pytest.fixture
@@ -157,9 +158,7 @@ def test_records_are_readable_in_the_order_of_the_log() -> None:
         assert piece is not None
         with piece:
             position = 0
-            while position < piece.size and piece.view[position + 4 : position + 8] != (
-                b"\xcb\xd4\x31\x94"
-            ):
+            while position < piece.size and bytes(piece.view[position + 4 :][:4]) != BLANK_MAGIC:
                 record = decode_record(piece.view, position)
                 assert record.physical_offset == offset + position
                 sizes.append(len(record.body))

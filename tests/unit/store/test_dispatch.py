@@ -120,7 +120,7 @@ def test_a_record_that_is_flushed_in_part_is_not_dispatched() -> None:
 def test_a_long_lag_is_read_from_the_log_with_the_same_result(
     monkeypatch: pytest.MonkeyPatch, pending_max: int, batch_max: int
 ) -> None:
-    multi = {"enable_multi_dispatch": True, "enable_lmq": True}
+    multi: dict[str, Any] = {"enable_multi_dispatch": True, "enable_lmq": True}
     expected = open_store(**multi)
     for count in (5, 7):
         put_of_every_kind(expected, count)

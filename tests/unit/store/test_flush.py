@@ -6,7 +6,7 @@ import pytest
 from flintmq.store.errors import FlushFailedError
 from flintmq.store.flags import RunningFlag
 from flintmq.store.message_store import MessageStore
-from flintmq.store.results import PutStatus
+from flintmq.store.results import PutResult, PutStatus
 from flintmq.testing import Fault, SimulatedFiles
 from tests.unit.store.store_kit import bodies, message, new_files, open_store, sync_store, turn
 
@@ -263,7 +263,7 @@ def test_durable_puts_of_many_threads_are_all_flushed() -> None:
     store = MessageStore(
         sync_store(new_files()).config, files=files, clock=files.clock, background=True
     )
-    results = []
+    results: list[PutResult] = []
 
     def put_some() -> None:
         results.extend(store.put_durably(message()) for _ in range(20))

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -157,11 +158,11 @@ def test_as_many_messages_as_asked_for(store: MessageStore) -> None:
         assert result.total_size == sum(len(view) for view in result)
 
 
-def in_memory(**settings: int) -> MessageStore:
+def in_memory(**settings: Any) -> MessageStore:
     return open_store(commit_log_file_size=1 << 20, consume_queue_file_size=6000, **settings)
 
 
-def on_disk(**settings: int) -> MessageStore:
+def on_disk(**settings: Any) -> MessageStore:
     """Return a store that takes no record for being in memory any more."""
     return in_memory(memory_ratio=0, **settings)
 

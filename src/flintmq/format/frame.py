@@ -1,0 +1,143 @@
+"""Frames: how one command after the other travels over a connection.
+
+All integers are big-endian:
+
+    at  size  field        meaning
+     0     4  frame_size   bytes that follow this field
+     4     1  header_type  0 = JSON, 1 = ROCKETMQ (binary)
+     5     3  header_size  bytes of the header, unsigned
+     8     H  header       see flintmq.format.command
+   8+H     B  body         what is left of frame_size; none is the same as an empty one
+
+Of the limit on frames RocketMQ counts the size field too.
+"""
+
+import struct
+from enum import IntEnum
+from typing import Final, NamedTuple, NoReturn
+
+from flintmq.format.buffer import Buffer
+from flintmq.format.remoting_errors import FrameError, LocalProtocolError
+
+FRAME_SIZE_MAX: Final = 16 * 1024 * 1024
+"""Bytes of the largest frame, its size field included, unless a peer is set up otherwise."""
+
+PREFIX_SIZE: Final = 8
+
+_PREFIX: Final = struct.Struct(
+    ">"
+    "i"  # frame_size
+    "I"  # header_type in the top byte, header_size below it
+)
+assert _PREFIX.size == PREFIX_SIZE
+_SIZE: Final = struct.Struct(">i")  # frame_size alone
+_TYPE_AND_SIZE_FIELD: Final = 4
+_HEADER_SIZE_MAX: Final = 0xFFFFFF
+
+
+class HeaderType(IntEnum):
+    """How the header of a frame is written."""
+
+    JSON = 0
+    ROCKETMQ = 1
+
+
+_HEADER_TYPES: Final = {int(member): member for member in HeaderType}
+
+
+class Frame(NamedTuple):
+    """One unit of a connection: a header in one of two notations, and a body."""
+
+    header_type: HeaderType
+    header: bytes
+    body: bytes = b""
+
+
+class FrameDecoder:
+    """Turns received chunks into frames.  It performs no I/O and never waits.
+
+    Feed it what the transport delivered, then take frames until there are none: what it holds
+    is then less than one frame.  After a FrameError the stream has no known boundary left: close
+    the connection; the decoder forgets what it held and only repeats the error.
+    """
+
+    def __init__(self, *, frame_size_max: int = FRAME_SIZE_MAX) -> None:
+        self._frame_size_max = frame_size_max
+        self._buffer = bytearray()
+        self._failure: str | None = None
+
+    @property
+    def pending_size(self) -> int:
+        """Bytes that were fed and not yet taken as frames."""
+        return len(self._buffer)
+
+    def feed(self, chunk: Buffer) -> None:
+        """Add bytes received from the peer."""
+        if self._failure is None:
+            self._buffer += chunk
+
+    def next_frame(self) -> Frame | None:
+        """Return the next whole frame, or None while more bytes are needed."""
+        if self._failure is not None:
+            raise FrameError(self._failure)
+        pending_size = len(self._buffer)
+        if pending_size < _SIZE.size:
+            return None
+        # The size is checked as soon as it is there: a peer of another protocol is found out
+        # by its first four bytes instead of being waited for.
+        (frame_size,) = _SIZE.unpack_from(self._buffer)
+        if not _TYPE_AND_SIZE_FIELD <= frame_size <= self._frame_size_max - _SIZE.size:
+            self._fail(f"frame of {frame_size} bytes, the limit is {self._frame_size_max}")
+        if pending_size < PREFIX_SIZE:
+            return None
+        _, type_and_size = _PREFIX.unpack_from(self._buffer)
+        header_size = type_and_size & _HEADER_SIZE_MAX
+        header_type = _HEADER_TYPES.get(type_and_size >> 24)
+        if header_type is None:
+            self._fail(f"header type {type_and_size >> 24}")
+        if header_size > frame_size - _TYPE_AND_SIZE_FIELD:
+            self._fail(f"header of {header_size} bytes in a frame of {frame_size}")
+        if pending_size < _SIZE.size + frame_size:
+            return None
+        return self._cut(header_type, header_size, _SIZE.size + frame_size)
+
+    def _cut(self, header_type: HeaderType, header_size: int, end: int) -> Frame:
+        body_start = PREFIX_SIZE + header_size
+        # No view may be left at the cut: a bytearray with views has a fixed size.
+        with memoryview(self._buffer) as held:
+            header = held[PREFIX_SIZE:body_start].tobytes()
+            body = held[body_start:end].tobytes()
+        del self._buffer[:end]
+        return Frame(header_type, header, body)
+
+    def _fail(self, reason: str) -> NoReturn:
+        self._failure = reason
+        self._buffer = bytearray()
+        raise FrameError(reason)
+
+
+def encode_prefix(
+    header_type: HeaderType,
+    *,
+    header_size: int,
+    body_size: int,
+    frame_size_max: int = FRAME_SIZE_MAX,
+) -> bytes:
+    """Return the PREFIX_SIZE bytes before a header; a frame over the limit: LocalProtocolError."""
+    frame_size = _TYPE_AND_SIZE_FIELD + header_size + body_size
+    if header_size > _HEADER_SIZE_MAX:
+        raise LocalProtocolError(f"header of {header_size} bytes, the limit is {_HEADER_SIZE_MAX}")
+    if frame_size + _SIZE.size > frame_size_max:
+        raise LocalProtocolError(f"frame of {frame_size} bytes, the limit is {frame_size_max}")
+    return _PREFIX.pack(frame_size, header_type << 24 | header_size)
+
+
+def encode_frame(frame: Frame, *, frame_size_max: int = FRAME_SIZE_MAX) -> bytes:
+    """Return the bytes of ``frame``; one that is over the limit raises LocalProtocolError."""
+    prefix = encode_prefix(
+        frame.header_type,
+        header_size=len(frame.header),
+        body_size=len(frame.body),
+        frame_size_max=frame_size_max,
+    )
+    return b"".join((prefix, frame.header, frame.body))

@@ -1,0 +1,205 @@
+"""The one codec of all header classes: ext fields to typed values and back.
+
+A header is a frozen dataclass under `Header` whose annotations say everything:
+
+    annotation            on the wire
+    str                   the text itself
+    Int32, Int64          decimal, within that many bits
+    bool                  true or false; 1 and 0 are read too, as C++ clients send them
+    an IntEnum            the name; the number is read too
+    any of these | None   left out when None
+
+A field without a default must be there.  Its name is the Java name in snake case unless the class
+says otherwise by its argument ``wire_names``.  Ext fields that no field declares are ignored.  An
+empty text counts as absent, except for a ``str``: the binary notation cannot tell the two apart.
+"""
+
+import dataclasses
+import functools
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, Self, TypeAlias
+
+from flintmq.format.remoting_errors import FieldValueError, LocalProtocolError, MissingFieldError
+
+
+class _Bits(NamedTuple):
+    """How many bits an integer of the wire has."""
+
+    size: int
+
+
+Int32: TypeAlias = Annotated[int, _Bits(32)]
+"""A Java int."""
+
+Int64: TypeAlias = Annotated[int, _Bits(64)]
+"""A Java long."""
+
+_DECIMAL: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_DIGITS_MAX: Final = 32
+_TRUTHS: Final = {"true": True, "false": False, "1": True, "0": False}
+_AFTER_UNDERSCORE: Final = re.compile(r"_([a-z0-9])")
+
+
+class Header:
+    """The typed ext fields of one kind of request or answer."""
+
+    __slots__ = ()
+
+    _wire_names: ClassVar[Mapping[str, str]] = {}
+
+    def __init_subclass__(cls, *, wire_names: Mapping[str, str] | None = None) -> None:
+        """Keep the names on the wire of fields that are not simply in camel case there."""
+        # A dataclass with slots is made a second time, then without the arguments of its class.
+        if wire_names is not None:
+            cls._wire_names = wire_names
+
+    @classmethod
+    def decode(cls, ext_fields: Mapping[str, str]) -> Self:
+        """Return the header in ``ext_fields``.
+
+        A field that is not there raises MissingFieldError, one that is no value of its type
+        FieldValueError; both name it as the wire does.
+        """
+        values: dict[str, Any] = {}
+        for name, wire_name, is_required, is_text, expected, parse, _ in _plans(cls):
+            text = ext_fields.get(wire_name)
+            if is_text and text is not None:
+                values[name] = text
+            elif text:
+                value = parse(text)
+                if value is None:
+                    raise FieldValueError(cls.__name__, wire_name, expected, text)
+                values[name] = value
+            elif is_required:
+                raise MissingFieldError(cls.__name__, wire_name)
+        return cls(**values)
+
+    def encode(self) -> dict[str, str]:
+        """Return the ext fields of this header."""
+        fields: dict[str, str] = {}
+        for plan in _plans(type(self)):
+            value = getattr(self, plan.name)
+            if value is None:
+                continue
+            text = plan.write(value)
+            # What the other side could not read is found here, not there.
+            if not plan.is_text and plan.parse(text) is None:
+                name = type(self).__name__
+                raise LocalProtocolError(f"{name}: {plan.name} is not {plan.expected}: {value!r}")
+            fields[plan.wire_name] = text
+        return fields
+
+    @classmethod
+    def wire_fields(cls) -> tuple[str, ...]:
+        """Return the names that the fields of this header have on the wire."""
+        return tuple(plan.wire_name for plan in _plans(cls))
+
+
+class _Plan(NamedTuple):
+    """How one field is read and written."""
+
+    name: str
+    wire_name: str
+    is_required: bool
+    is_text: bool
+    expected: str
+    parse: Callable[[str], Any]
+    """Gives the value, or None for a text that is none."""
+    write: Callable[[Any], str]
+
+
+_PLANS: Final[dict[type[Header], tuple[_Plan, ...]]] = {}
+
+
+def _plans(cls: type[Header]) -> tuple[_Plan, ...]:
+    plans = _PLANS.get(cls)
+    if plans is None:
+        plans = _PLANS[cls] = _make_plans(cls)
+    return plans
+
+
+def _make_plans(cls: type[Header]) -> tuple[_Plan, ...]:
+    hints = typing.get_type_hints(cls, include_extras=True)
+    assert dataclasses.is_dataclass(cls), f"{cls.__name__} is no dataclass"
+    fields = dataclasses.fields(cls)
+    unknown = cls._wire_names.keys() - {field.name for field in fields}
+    assert not unknown, f"{cls.__name__} has wire names for {unknown}"
+    return tuple(_plan(cls, field, hints[field.name]) for field in fields)
+
+
+def _plan(cls: type[Header], field: dataclasses.Field[Any], hint: Any) -> _Plan:
+    hint, is_optional = _without_none(hint)
+    is_required = field.default is dataclasses.MISSING
+    assert not (is_optional and is_required), f"{cls.__name__}.{field.name} needs a default"
+    parse, write, expected = _conversions(hint)
+    return _Plan(
+        name=field.name,
+        wire_name=cls._wire_names.get(field.name) or _camel_case(field.name),
+        is_required=is_required,
+        is_text=hint is str,
+        expected=expected,
+        parse=parse,
+        write=write,
+    )
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    if typing.get_origin(hint) not in (typing.Union, types.UnionType):
+        return hint, False
+    (inner,) = (member for member in typing.get_args(hint) if member is not type(None))
+    return inner, True
+
+
+def _conversions(hint: Any) -> tuple[Callable[[str], Any], Callable[[Any], str], str]:
+    if hint is str:
+        return str, str, "text"
+    if hint is bool:
+        return _parse_bool, _write_bool, "a boolean"
+    if typing.get_origin(hint) is Annotated:
+        bits = typing.get_args(hint)[1]
+        assert isinstance(bits, _Bits)
+        limit = 1 << (bits.size - 1)
+        return functools.partial(_parse_int, limit=limit), str, f"an integer of {bits.size} bits"
+    assert issubclass(hint, IntEnum), f"no wire form for {hint}"
+    names = ", ".join(hint.__members__)
+    return functools.partial(_parse_enum, hint), _write_enum, f"one of {names}"
+
+
+def _parse_int(text: str, *, limit: int) -> int | None:
+    if len(text) > _DIGITS_MAX:
+        return None
+    try:
+        value = int(text)
+    except ValueError:
+        return None
+    # Python reads more than Java does: spaces, underscores, digits of other scripts.
+    if str(value) != text and _DECIMAL.fullmatch(text) is None:
+        return None
+    return value if -limit <= value < limit else None
+
+
+def _parse_bool(text: str) -> bool | None:
+    return _TRUTHS.get(text.lower())
+
+
+def _write_bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _parse_enum(kind: type[IntEnum], text: str) -> IntEnum | None:
+    member = kind.__members__.get(text)
+    if member is None and text.isdecimal():
+        member = next((each for each in kind if str(each.value) == text), None)
+    return member
+
+
+def _write_enum(value: IntEnum) -> str:
+    return value.name
+
+
+def _camel_case(name: str) -> str:
+    return _AFTER_UNDERSCORE.sub(lambda match: match[1].upper(), name)

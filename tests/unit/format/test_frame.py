@@ -1,0 +1,110 @@
+import struct
+
+import pytest
+
+from flintmq.format.frame import (
+    FRAME_SIZE_MAX,
+    Frame,
+    FrameDecoder,
+    HeaderType,
+    encode_frame,
+    encode_prefix,
+)
+from flintmq.format.remoting_errors import FrameError, LocalProtocolError, RemoteProtocolError
+
+FRAME = Frame(HeaderType.ROCKETMQ, b"head", b"the body")
+WIRE = bytes.fromhex("00000010 01000004") + b"head" + b"the body"
+
+
+def decode(wire: bytes, frame_size_max: int = FRAME_SIZE_MAX) -> list[Frame]:
+    decoder = FrameDecoder(frame_size_max=frame_size_max)
+    decoder.feed(wire)
+    return list(iter(decoder.next_frame, None))
+
+
+def test_a_frame_is_its_size_its_header_and_its_body() -> None:
+    assert encode_frame(FRAME) == WIRE
+    assert decode(WIRE) == [FRAME]
+
+
+def test_a_frame_may_have_neither_header_nor_body() -> None:
+    assert decode(bytes.fromhex("00000004 00000000")) == [Frame(HeaderType.JSON, b"", b"")]
+
+
+def test_no_frame_before_its_last_byte() -> None:
+    decoder = FrameDecoder()
+    for at in range(len(WIRE)):
+        assert decoder.next_frame() is None
+        decoder.feed(WIRE[at : at + 1])
+    assert decoder.next_frame() == FRAME
+    assert decoder.next_frame() is None
+
+
+def test_what_follows_a_frame_waits_for_the_rest() -> None:
+    decoder = FrameDecoder()
+    decoder.feed(memoryview(WIRE + WIRE[:7]))
+    assert decoder.next_frame() == FRAME
+    assert decoder.pending_size == 7
+    decoder.feed(bytearray(WIRE[7:]))
+    assert decoder.next_frame() == FRAME
+    assert decoder.pending_size == 0
+
+
+@pytest.mark.parametrize(
+    ("start", "reason"),
+    [
+        (struct.pack(">i", -1), "frame of -1 bytes"),
+        (struct.pack(">i", 3), "frame of 3 bytes"),
+        (b"GET / HTTP/1.1", "frame of 1195725856 bytes"),
+        (b"\x16\x03\x01\x02\x00\x01", "frame of 369295618 bytes"),
+        (struct.pack(">iI", 8, 2 << 24), "header type 2"),
+        (struct.pack(">iI", 8, 5), "header of 5 bytes in a frame of 8"),
+    ],
+)
+def test_an_impossible_start_is_refused_before_more_is_waited_for(
+    start: bytes, reason: str
+) -> None:
+    decoder = FrameDecoder()
+    decoder.feed(start)
+    with pytest.raises(FrameError, match=reason):
+        decoder.next_frame()
+
+
+def test_frames_before_a_broken_one_are_whole() -> None:
+    decoder = FrameDecoder()
+    decoder.feed(WIRE + b"\xff" * 8)
+    assert decoder.next_frame() == FRAME
+    with pytest.raises(RemoteProtocolError):
+        decoder.next_frame()
+
+
+def test_a_broken_stream_stays_broken_and_holds_nothing() -> None:
+    decoder = FrameDecoder()
+    decoder.feed(b"\xff" * 8)
+    with pytest.raises(FrameError):
+        decoder.next_frame()
+    decoder.feed(WIRE)
+    assert decoder.pending_size == 0
+    with pytest.raises(FrameError):
+        decoder.next_frame()
+
+
+def test_the_limit_counts_the_size_field() -> None:
+    assert decode(WIRE, frame_size_max=len(WIRE)) == [FRAME]
+    assert encode_frame(FRAME, frame_size_max=len(WIRE)) == WIRE
+    with pytest.raises(FrameError):
+        decode(WIRE, frame_size_max=len(WIRE) - 1)
+    with pytest.raises(LocalProtocolError):
+        encode_frame(FRAME, frame_size_max=len(WIRE) - 1)
+
+
+def test_the_limit_is_that_of_rocketmq() -> None:
+    largest = struct.pack(">iI", 16 * 1024 * 1024 - 4, 0)
+    assert decode(largest) == []
+    with pytest.raises(FrameError):
+        decode(struct.pack(">iI", 16 * 1024 * 1024 - 3, 0))
+
+
+def test_a_header_has_at_most_24_bits_of_size() -> None:
+    with pytest.raises(LocalProtocolError, match="header of 16777216 bytes"):
+        encode_prefix(HeaderType.JSON, header_size=1 << 24, body_size=0, frame_size_max=1 << 30)
