@@ -166,8 +166,7 @@ def main() -> None:
     console.print(_table(rates))
     if options.json is not None:
         rows = [
-            rate._asdict()
-            | {"per_second": rate.per_second, "per_cpu_second": rate.per_cpu_second}
+            rate._asdict() | {"per_second": rate.per_second, "per_cpu_second": rate.per_cpu_second}
             for rate in rates
         ]
         options.json.write_text(json.dumps(rows, indent=2) + "\n")

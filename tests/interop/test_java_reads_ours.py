@@ -146,9 +146,7 @@ def test_java_recovers_a_store_that_we_left_running(tmp_path: Path) -> None:
     assert_java_reads(tmp_path / "copy", config, messages)
 
 
-def test_we_go_on_after_java_has_run_on_our_store(
-    tmp_path: Path, toolchain: JavaToolchain
-) -> None:
+def test_we_go_on_after_java_has_run_on_our_store(tmp_path: Path, toolchain: JavaToolchain) -> None:
     config = _config(tmp_path / "ours")
     with MessageStore(config) as store:
         _fill(store, 100)

@@ -16,9 +16,9 @@ from flintmq.testing import SimulatedCrash, SimulatedFiles
 from tests.property.store_ledger import Ledger, assert_true, fingerprint
 from tests.property.store_workload import VARIANTS, Driver, Variant, assert_recovers
 
-STEP_COUNT: Final = 70
-RANDOM_IMAGES: Final = 4
-STATES_LEAST: Final = 300
+STEP_COUNT: Final = 56
+RANDOM_IMAGES: Final = 3
+STATES_LEAST: Final = 260
 """How many different states one shard must come to, so that the test cannot shrink unnoticed."""
 
 SHARDS: Final = [
@@ -112,7 +112,7 @@ def test_a_crash_of_recovery_itself_leaves_a_true_store(name: str, seed: int) ->
     variant = VARIANTS[name]
     rng = Random(seed)
     cuts = cuts_of(variant, seed)
-    for cut in rng.sample(cuts, 6):
+    for cut in rng.sample(cuts, 4):
         driver, files = run_to(variant, seed, cut)
         state = rng.choice(list(states_of(variant, driver.ledger, files, seed)))
         whole = state.files.process_crash_image()

@@ -17,7 +17,7 @@ from flintmq.testing import Fault, SimulatedFiles
 from tests.property.store_ledger import assert_true
 from tests.property.store_workload import VARIANTS, Driver, Variant
 
-STEP_COUNT: Final = 45
+STEP_COUNT: Final = 36
 WRITES: Final = ("write", "region_write")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from flintmq.format.batch import decode_batch, join_properties
 from flintmq.format.errors import FormatError
@@ -42,7 +42,7 @@ from flintmq.store.files import is_safe_name
 from flintmq.store.results import PutResult, PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from flintmq.format.batch import BatchItem
     from flintmq.format.delay_levels import DelayLevels
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from flintmq.store.mapped_file import MappedFile
     from flintmq.store.queue_table import QueueTable
     from flintmq.store.statistics import StoreStatistics
+
+_Put = TypeVar("_Put", "Message", "MessageBatch")
 
 RECORD_OVERHEAD_MAX: Final = 64 * 1024
 """How much a record may be larger than the body limit."""
@@ -127,12 +129,16 @@ class Appender:
 
     def put(self, message: Message) -> PutResult:
         """Append one message; never waits for the disk."""
+        return self._answer(self._append, message)
+
+    def _answer(self, append: Callable[[_Put], PutResult], what: _Put) -> PutResult:
+        """Append in turn with other threads, and turn what goes wrong into a status."""
         try:
             if self._must_look():
                 self._refuse()
             with self._lock:
                 try:
-                    return self._append(message)
+                    return append(what)
                 finally:
                     self.began_ms = 0
         except RefusedError as refused:
@@ -297,22 +303,7 @@ class Appender:
 
     def put_batch(self, batch: MessageBatch) -> PutResult:
         """Append the messages of a batch together: all of them, in one file, or none."""
-        try:
-            if self._must_look():
-                self._refuse()
-            with self._lock:
-                try:
-                    return self._append_batch(batch)
-                finally:
-                    self.began_ms = 0
-        except RefusedError as refused:
-            result = PutResult(refused.status, reason=str(refused))
-        except FormatError as error:
-            result = PutResult(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
-        except StoreError as error:
-            result = PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED, reason=str(error))
-        self._statistics.record_failed_put()
-        return result
+        return self._answer(self._append_batch, batch)
 
     def _append_batch(self, batch: MessageBatch) -> PutResult:
         if len(batch.body) > self._body_size_max:
