@@ -233,7 +233,7 @@ class Driver:
         self._bodies = [message.body]
         result = self._store().put_durably(message)
         self._answered(result)
-        if self.variant.is_sync:
+        if self.variant.is_sync and result.ok:
             self.ledger.told_flushed(result.end_offset)
 
     def put_batch(self) -> None:
