@@ -17,8 +17,8 @@ from flintmq.store.config import FlushMode
 from flintmq.store.message_store import MessageStore
 from tests.integration.kill_child import body_of, config_at
 
-KILL_COUNT = 12
-"""For each flush mode; together more than twenty."""
+KILL_COUNT = 20
+"""On one store directory, for each flush mode."""
 
 PROJECT = Path(__file__).parents[2]
 
@@ -113,6 +113,11 @@ def test_kill_9_loses_nothing_that_was_acknowledged(mode: FlushMode, tmp_path: P
         with MessageStore(config_at(copy, mode), background=False) as store:
             assert not store.recovery_report.clean_exit
             served = _served(store)
+            assert store.index is not None
+            for one in oracle:
+                assert store.index.query(one.topic, f"k{one.sequence}", 9, 0, 1 << 62) == [
+                    one.physical_offset
+                ]
         shutil.rmtree(copy)
         for one in oracle:
             assert served[(one.topic, one.queue_id, one.queue_offset)] == (

@@ -46,7 +46,7 @@ class CommitLog:
         """Nothing at or after this offset is dispatched, served or replicated yet."""
         if self.durable_reads:
             return min(self.files.flushed_where, self.files.max_offset)
-        return self.files.max_offset
+        return self.files.committed_end
 
     def reset_tail(self) -> None:
         """Look up the last file again, after files were loaded, cut or removed."""

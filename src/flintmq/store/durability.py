@@ -8,8 +8,9 @@ would succeed without it, and marks that speak of it would be false.
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from flintmq.format.checkpoint import NO_INDEX, Checkpoint, CheckpointMarks
 from flintmq.store.errors import StoreError
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
     from flintmq.store.flush import LogFlusher
     from flintmq.store.key_index import KeyIndex
     from flintmq.store.queue_table import QueueTable
+
+
+logger = logging.getLogger(__name__)
+
+COMMIT_TRIES_AT_STOP: Final = 10
+"""How often a stop tries to write what is left in pool buffers, as RocketMQ does."""
 
 
 class Durability:
@@ -59,6 +66,7 @@ class Durability:
         self._clock = clock
         self._abort = config.root / "abort"
         self._pages_lost = False
+        self._commit_failed = False
         self._commit_lock = threading.Lock()
         self._checkpoint_lock = threading.Lock()
         now = clock.monotonic()
@@ -107,6 +115,17 @@ class Durability:
         with self._commit_lock:
             while self._log.files.commit(least_pages):
                 pass
+
+    def commit_finally(self) -> None:
+        """Write pool buffers into their files before the buffers are gone.
+
+        Unlike a sync, a write that has failed can be tried again: the bytes are still here.
+        """
+        for _ in range(COMMIT_TRIES_AT_STOP - 1):
+            with contextlib.suppress(StoreError):
+                self.commit()
+                return
+        self.commit()
 
     def flush(self, least_pages: int = 0) -> None:
         """Bring the log to stable storage.
@@ -200,7 +219,17 @@ class Durability:
         if now - self._committed >= self._config.commit_thorough_interval_ms / 1000:
             self._committed = now
             least_pages = 0
-        self.commit(least_pages)
+        try:
+            self.commit(least_pages)
+        except StoreError as error:
+            # The bytes are still in their buffers: no more are taken in until they are out.
+            self._flags.set(RunningFlag.NOT_WRITABLE, str(error))
+            self._commit_failed = True
+            logger.warning("pool not committed: %s", error)
+        else:
+            if self._commit_failed:
+                self._commit_failed = False
+                self._flags.clear(RunningFlag.NOT_WRITABLE)
 
     def flush_step(self) -> None:
         """Flush the log: with synchronous flush at once, else what is worth it."""

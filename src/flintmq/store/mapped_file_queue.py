@@ -211,6 +211,13 @@ class MappedFileQueue:
         return files[-1].first_offset + files[-1].readable if files else 0
 
     @property
+    def committed_end(self) -> int:
+        """Where bytes end that are readable without a gap: a full buffer may wait behind them."""
+        if self._pool is None:
+            return self.max_offset
+        return min(self.committed_where, self.max_offset)
+
+    @property
     def max_wrote(self) -> int:
         """Where appended bytes end, readable or not, 0 without files."""
         files = self._list

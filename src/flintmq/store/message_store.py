@@ -523,6 +523,7 @@ class MessageStore:
             service.stop()
         clean = False
         try:
+            self.durability.commit_finally()
             self.flush()
             self.dispatcher.run()
             self.schedule.close()

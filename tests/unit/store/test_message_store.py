@@ -234,6 +234,41 @@ def test_without_a_free_buffer_a_file_is_written_directly(files: SimulatedFiles)
     assert [body[:1] for body in bodies(store)] == [b"0", b"1", b"2", b"3"]
 
 
+@pytest.mark.parametrize("buffers", [1, 2, 4])
+def test_a_buffer_that_is_full_and_not_committed_hides_what_comes_after_it(buffers: int) -> None:
+    """A consumer that saw the later messages would pass over the earlier ones for good."""
+    store = open_store(transient_pool_enabled=True, transient_pool_size=buffers)
+    for number in range(4):
+        store.put(message(b"%d" % number + bytes(2900)))
+    assert read(store).status is GetStatus.NO_MESSAGE_IN_QUEUE
+    store.commit()
+    assert [body[:1] for body in bodies(store)] == [b"0", b"1", b"2", b"3"]
+
+
+def test_while_the_pool_cannot_be_committed_no_more_is_taken_in(files: SimulatedFiles) -> None:
+    store = open_store(files, transient_pool_enabled=True, commit_thorough_interval_ms=0)
+    store.put(message(b"one"))
+    files.fail_next("region_write", Fault.EIO)
+    store.durability.commit_step()
+    refusal = store.put(message())
+    assert refusal.status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert "Input/output error" in refusal.reason
+    store.durability.commit_step()
+    assert store.put(message(b"two")).ok
+    store.commit()
+    assert bodies(store) == [b"one", b"two"]
+
+
+def test_a_stop_tries_again_to_write_what_is_left_in_the_pool(files: SimulatedFiles) -> None:
+    store = open_store(files, transient_pool_enabled=True)
+    store.put(message(b"kept"))
+    for _ in range(9):
+        files.fail_next("region_write", Fault.EIO)
+    store.close()
+    assert not files.exists(ABORT)
+    assert bodies(open_store(files)) == [b"kept"]
+
+
 # -- looking ---------------------------------------------------------------------------------
 
 
