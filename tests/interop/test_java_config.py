@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.store.config import StoreConfig, read_properties
+from flintmq.settings import read_properties
+from flintmq.store.config import StoreConfig
 from tests.interop.java_toolchain import JavaToolchain
 
 pytestmark = pytest.mark.interop

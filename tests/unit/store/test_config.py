@@ -4,18 +4,16 @@ from pathlib import Path
 
 import pytest
 
+from flintmq.errors import FlintError
 from flintmq.format.delay_levels import DelayLevels
+from flintmq.settings import ConfigError, Owner, read_properties
 from flintmq.store.config import (
     SETTINGS,
     BrokerRole,
-    ConfigError,
     FlushMode,
-    Owner,
     StoreConfig,
-    read_properties,
     unknown_keys,
 )
-from flintmq.store.errors import StoreError
 
 ROOT = Path("store")
 
@@ -137,7 +135,7 @@ def test_an_empty_address_is_none() -> None:
 def test_a_bad_value_names_the_key_the_value_and_what_is_allowed(key: str, value: str) -> None:
     with pytest.raises(ConfigError, match=f"^{re.escape(key)}=.*: allowed is .+") as caught:
         config(**{key: value})
-    assert isinstance(caught.value, StoreError)
+    assert isinstance(caught.value, FlintError)
     assert value in str(caught.value)
 
 

@@ -1,0 +1,107 @@
+"""Settings that may be changed while a process runs.
+
+Only what is on an allow-list may be changed, and never by a text with line breaks: the file of a
+user is not written over.  Changes go to a file of their own, which is read after the user's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import javaproperties
+
+from flintmq.model.data_version import DataVersion
+from flintmq.settings.durable_file import replace_durably
+from flintmq.settings.properties import ConfigError, read_properties
+from flintmq.settings.tables import from_properties, to_properties
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from flintmq.settings.setting import Setting
+
+logger = logging.getLogger(__name__)
+
+ConfigT = TypeVar("ConfigT")
+
+
+class LiveConfig(Generic[ConfigT]):
+    """The settings of a part, of which some may change.
+
+    ``on_change`` hears of each change with the new settings and the keys that were changed.
+    """
+
+    def __init__(
+        self,
+        config: ConfigT,
+        settings: Mapping[str, Setting],
+        *,
+        editable: frozenset[str],
+        overlay: Path | None = None,
+        on_change: Callable[[ConfigT, frozenset[str]], None] | None = None,
+    ) -> None:
+        self.current = config
+        self._settings = settings
+        self._editable = editable
+        self._overlay = overlay
+        self._changed: dict[str, str] = {}
+        self.version = DataVersion()
+        self._on_change = on_change
+
+    def load(self) -> None:
+        """Apply the changes of earlier runs; what cannot be applied any more is left out."""
+        if self._overlay is None:
+            return
+        try:
+            kept = read_properties(self._overlay.read_bytes())
+        except FileNotFoundError:
+            return
+        for key, value in kept.items():
+            try:
+                self._apply({key: value})
+            except ConfigError as error:
+                logger.warning("kept setting left out: file=%s %s", self._overlay, error)
+
+    def shown(self) -> dict[str, str]:
+        """Return all settings as RocketMQ prints them."""
+        return to_properties(self._settings, self.current)
+
+    def update(self, body: bytes) -> None:
+        """Change settings by lines of ``key=value``: all of them, or none.
+
+        Raises:
+            ConfigError: a key that may not be changed, or a value that is not allowed.
+        """
+        try:
+            lines = body.decode()
+        except UnicodeDecodeError:
+            raise ConfigError("settings", "bytes", "UTF-8 text") from None
+        changes = read_properties(lines)
+        for key, value in changes.items():
+            if key not in self._editable:
+                allowed = "one of " + ", ".join(sorted(self._editable))
+                raise ConfigError(key, value, f"only a key that may be changed: {allowed}")
+            if "\n" in value or "\r" in value:
+                raise ConfigError(key, "a text with line breaks", "one line")
+        if changes:
+            self._apply(changes)
+            self._save()
+
+    def _apply(self, changes: Mapping[str, str]) -> None:
+        values: dict[str, Any] = from_properties(self._settings, changes)
+        changed: Any = dataclasses.replace(self.current, **values)  # type: ignore[type-var]
+        self.current = changed
+        self._changed.update(changes)
+        self.version = self.version.next(time.time_ns() // 1_000_000)
+        logger.info("settings changed: keys=%s", ",".join(changes))
+        if self._on_change is not None:
+            self._on_change(changed, frozenset(changes))
+
+    def _save(self) -> None:
+        if self._overlay is not None:
+            content = javaproperties.dumps(self._changed, timestamp=False)
+            replace_durably(self._overlay, content.encode("latin-1"))
