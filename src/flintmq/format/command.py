@@ -30,6 +30,8 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
+import orjson
+
 from flintmq.format.codes import PROTOCOL_VERSION, LanguageCode
 from flintmq.format.frame import FRAME_SIZE_MAX, Frame, HeaderType, encode_prefix
 from flintmq.format.remoting_errors import CommandHeaderError, LocalProtocolError
@@ -50,6 +52,7 @@ _FIXED: Final = struct.Struct(
 )
 _LONG_SIZE: Final = struct.Struct(">i")  # of remark, ext fields and values
 _KEY_SIZE: Final = struct.Struct(">h")
+_SHORT_ENTRY: Final = struct.Struct(">hBi")  # key size 1, the key, value size
 _I32_MIN: Final = -(1 << 31)
 _I32_MAX: Final = (1 << 31) - 1
 _KEY_SIZE_MAX: Final = (1 << 15) - 1
@@ -147,6 +150,35 @@ def encode_command_head(
     return prefix + header
 
 
+def encode_answer_head(
+    *,
+    code: int,
+    opaque: int,
+    remark: str | None,
+    ext_json: str | None,
+    body_size: int,
+    frame_size_max: int = FRAME_SIZE_MAX,
+) -> bytes:
+    """Return the frame of an answer in JSON up to where its body follows.
+
+    It is what `encode_command_head` gives for such a command, from ext fields that are JSON
+    already.
+    """
+    ext = "" if ext_json is None else f'"extFields":{ext_json},'
+    said = "" if remark is None else f'"remark":{_JSON_ENCODER.encode(remark)},'
+    header = (
+        f'{{"code":{code:d},{ext}"flag":{RESPONSE_FLAG},"language":"JAVA","opaque":{opaque},{said}'
+        f'"serializeTypeCurrentRPC":"JSON","version":{PROTOCOL_VERSION}}}'
+    ).encode("utf-8", "replace")
+    prefix = encode_prefix(
+        HeaderType.JSON,
+        header_size=len(header),
+        body_size=body_size,
+        frame_size_max=frame_size_max,
+    )
+    return prefix + header
+
+
 def encode_header(command: Command) -> bytes:
     """Return the header of ``command`` in the notation it asks for."""
     if command.serialize_type is HeaderType.JSON:
@@ -169,18 +201,22 @@ def _refuse_constant(name: str) -> NoReturn:
 _JSON_DECODER: Final = json.JSONDecoder(
     strict=False, parse_float=str, parse_constant=_refuse_constant
 )
+_TEXTS: Final = frozenset({str, int, bool, type(None)})
 _JSON_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def _decode_json(header: bytes, body: bytes) -> Command:
     try:
-        members = _JSON_DECODER.decode(header.decode("utf-8", "replace"))
-    # Besides syntax errors: a number of too many digits, and nesting without end.
-    except (ValueError, RecursionError) as error:
-        raise CommandHeaderError(f"no JSON header: {type(error).__name__}") from error
+        members = orjson.loads(header)
+    except orjson.JSONDecodeError:
+        members = _lenient_members(header)
     if not isinstance(members, dict):
         _fail("the JSON header is no object")
     ext_value = members.get("extFields")
+    if ext_value.__class__ is dict and not _TEXTS.issuperset(map(type, ext_value.values())):
+        # A number with a fraction has to stay the text it was.
+        members = _lenient_members(header)
+        ext_value = members.get("extFields")
     remark = members.get("remark")
     command = Command(
         code=_integer(members, "code"),
@@ -197,6 +233,15 @@ def _decode_json(header: bytes, body: bytes) -> Command:
     if b"\\ud" in header or b"\\uD" in header:
         _replace_surrogates(command)
     return command
+
+
+def _lenient_members(header: bytes) -> Any:
+    """Decode what is no strict JSON, as Java does."""
+    try:
+        return _JSON_DECODER.decode(header.decode("utf-8", "replace"))
+    # Besides syntax errors: a number of too many digits, and nesting without end.
+    except (ValueError, RecursionError) as error:
+        raise CommandHeaderError(f"no JSON header: {type(error).__name__}") from error
 
 
 def _integer(members: dict[str, Any], name: str) -> int:
@@ -322,24 +367,40 @@ def _binary_ext_fields(source: bytes) -> dict[str, str]:
     """
     fields: dict[str, str] = {}
     at, end, entry_count = 0, len(source), 0
+    short_end = end - _SHORT_ENTRY.size
     while at < end:
         entry_count += 1
         if entry_count > EXT_FIELD_COUNT_MAX:
             _fail(f"more than {EXT_FIELD_COUNT_MAX} ext fields")
-        try:
-            (key_size,) = _KEY_SIZE.unpack_from(source, at)
-            key_start = at + _KEY_SIZE.size
-            key_end = key_start + max(key_size, 0)
-            (value_size,) = _LONG_SIZE.unpack_from(source, key_end)
-        except struct.error as error:
-            raise CommandHeaderError("an ext field ends beyond the ext fields") from error
-        value_start = key_end + _LONG_SIZE.size
-        at = value_start + value_size
-        if key_size < 0 or value_size < 0 or at > end:
-            _fail(f"ext field of {key_size} and {value_size} bytes, {end} for all")
-        key = source[key_start:key_end].decode("utf-8", "replace")
-        fields[key] = source[value_start:at].decode("utf-8", "replace")
+        # Sends and their like have names of one letter.
+        if at <= short_end:
+            key_size, letter, value_size = _SHORT_ENTRY.unpack_from(source, at)
+            value_start = at + _SHORT_ENTRY.size
+            if key_size == 1 and letter < 0x80 and 0 <= value_size <= end - value_start:
+                at = value_start + value_size
+                fields[chr(letter)] = source[value_start:at].decode("utf-8", "replace")
+                continue
+        at = _take_entry(source, at, fields)
     return fields
+
+
+def _take_entry(source: bytes, at: int, fields: dict[str, str]) -> int:
+    """Read the entry at ``at`` into ``fields`` and return where the next one starts."""
+    end = len(source)
+    try:
+        (key_size,) = _KEY_SIZE.unpack_from(source, at)
+        key_start = at + _KEY_SIZE.size
+        key_end = key_start + max(key_size, 0)
+        (value_size,) = _LONG_SIZE.unpack_from(source, key_end)
+    except struct.error as error:
+        raise CommandHeaderError("an ext field ends beyond the ext fields") from error
+    value_start = key_end + _LONG_SIZE.size
+    value_end: int = value_start + value_size
+    if key_size < 0 or value_size < 0 or value_end > end:
+        _fail(f"ext field of {key_size} and {value_size} bytes, {end} for all")
+    key = source[key_start:key_end].decode("utf-8", "replace")
+    fields[key] = source[value_start:value_end].decode("utf-8", "replace")
+    return value_end
 
 
 def _encode_binary(command: Command) -> bytes:

@@ -10,14 +10,15 @@ It is JSON with one addition: the integer keys of a map stand bare, and such a m
     }
 
 Members are indented by one tab per level, without a space after the colon; members without a
-value are left out.  Here bare keys are ``int`` and quoted ones ``str``.
+value are left out.  Here bare keys are ``int`` and quoted ones ``str``.  Some bodies of the wire
+have objects as keys; they are read too.
 """
 
 import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeAlias
 
 from flintmq.format.errors import StateTextError
 
@@ -52,6 +53,10 @@ def loads(text: bytes | str) -> Any:
     except StateTextError as error:
         offset = len(decoded[: error.offset].encode())
         raise StateTextError(error.reason, offset) from error
+
+
+Name: TypeAlias = int | str | tuple[Any, ...]
+"""What a member is called; an object as name is the tuple of its members."""
 
 
 class _Reader:
@@ -105,8 +110,8 @@ class _Reader:
         self._depth -= 1
         return value
 
-    def _object(self) -> dict[int | str, Any]:
-        members: dict[int | str, Any] = {}
+    def _object(self) -> dict[Name, Any]:
+        members: dict[Name, Any] = {}
         if self._skip_space() == "}":
             return members
         while True:
@@ -136,14 +141,23 @@ class _Reader:
             self._fail(f"neither a comma nor {end}")
         return False
 
-    def _name(self) -> int | str:
-        if self._skip_space() == '"':
+    def _name(self) -> Name:
+        first = self._skip_space()
+        if first == '"':
             return self._string()
+        if first == "{":
+            return self._object_name()
         match = _BARE_KEY.match(self._text, self._at)
         if match is None:
             self._fail("no name")
         self._at = match.end()
         return int(match[0])
+
+    def _object_name(self) -> Name:
+        members = self._nested(self._object)
+        if not all(isinstance(value, str | int | None) for value in members.values()):
+            self._fail("a name that nests")
+        return tuple(members.items())
 
     def _string(self) -> str:
         try:

@@ -13,6 +13,7 @@ Of the limit on frames RocketMQ counts the size field too.
 """
 
 import struct
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final, NamedTuple, NoReturn
 
@@ -75,6 +76,50 @@ class FrameDecoder:
         """Add bytes received from the peer."""
         if self._failure is None:
             self._buffer += chunk
+
+    def frames(self, chunk: bytes) -> Iterator[Frame]:
+        """Feed ``chunk`` and yield all frames that are whole now.
+
+        It does in one go what `feed` and `next_frame` do, without moving the bytes of a chunk
+        that begins where a frame does.  Use either it or them.
+        """
+        if self._buffer or self._failure is not None:
+            self.feed(chunk)
+            if not self._has_frame():
+                return
+            chunk = bytes(self._buffer)
+            self._buffer.clear()
+        at, size = 0, len(chunk)
+        while size - at >= PREFIX_SIZE:
+            frame_size, type_and_size = _PREFIX.unpack_from(chunk, at)
+            header_size = type_and_size & _HEADER_SIZE_MAX
+            header_type = _HEADER_TYPES.get(type_and_size >> 24)
+            end = at + _SIZE.size + frame_size
+            if (
+                header_type is None
+                or header_size + _TYPE_AND_SIZE_FIELD > frame_size
+                or frame_size > self._frame_size_max - _SIZE.size
+                or end > size
+            ):
+                break
+            body_start = at + PREFIX_SIZE + header_size
+            yield Frame(header_type, chunk[at + PREFIX_SIZE : body_start], chunk[body_start:end])
+            at = end
+        if at < size:
+            # What is left is the start of a frame, or none: the careful path finds out.
+            self._buffer += memoryview(chunk)[at:]
+            frame = self.next_frame()
+            assert frame is None
+
+    def _has_frame(self) -> bool:
+        if self._failure is not None:
+            raise FrameError(self._failure)
+        if len(self._buffer) < _SIZE.size:
+            return False
+        (frame_size,) = _SIZE.unpack_from(self._buffer)
+        # An impossible size is as good as a whole frame: there is nothing to wait for.
+        is_possible = _TYPE_AND_SIZE_FIELD <= frame_size <= self._frame_size_max - _SIZE.size
+        return not is_possible or len(self._buffer) >= _SIZE.size + frame_size
 
     def next_frame(self) -> Frame | None:
         """Return the next whole frame, or None while more bytes are needed."""

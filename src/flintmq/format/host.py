@@ -66,3 +66,17 @@ def host_text(data: Buffer) -> str:
 def is_ipv6(packed: Buffer) -> bool:
     """Return whether a packed host has the length of an IPv6 one."""
     return len(packed) == IPV6_HOST_SIZE
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Return host and port of ``10.0.0.1:10911``, ``mq.example:9876`` or ``[::1]:10911``."""
+    host, colon, port = text.strip().rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        host = ""  # An IPv6 address needs its brackets here.
+    if not colon or not host or not (port.isascii() and port.isdigit()) or len(port) > 5:
+        raise HostError(f"an address is HOST:PORT, not {text!r}")
+    if int(port) > PORT_MAX:
+        raise HostError(f"no such port: {port}")
+    return host, int(port)

@@ -1,5 +1,25 @@
 """Plain values everyone shares."""
 
+from flintmq.model.data_version import DataVersion
+from flintmq.model.group_config import GroupConfig
 from flintmq.model.message import Message, MessageBatch
+from flintmq.model.message_queue import MessageQueue
+from flintmq.model.routes import BrokerData, ClusterInfo, QueueData, TopicRoute
+from flintmq.model.subscription import Subscription
+from flintmq.model.topic_config import Perm, TopicConfig, TopicSysFlag
 
-__all__ = ["Message", "MessageBatch"]
+__all__ = [
+    "BrokerData",
+    "ClusterInfo",
+    "DataVersion",
+    "GroupConfig",
+    "Message",
+    "MessageBatch",
+    "MessageQueue",
+    "Perm",
+    "QueueData",
+    "Subscription",
+    "TopicConfig",
+    "TopicRoute",
+    "TopicSysFlag",
+]

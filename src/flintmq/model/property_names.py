@@ -28,3 +28,50 @@ INNER_MULTI_DISPATCH: Final = "INNER_MULTI_DISPATCH"
 
 INNER_MULTI_QUEUE_OFFSET: Final = "INNER_MULTI_QUEUE_OFFSET"
 """The queue offsets in those, in the same order."""
+
+CLUSTER: Final = "CLUSTER"
+"""The cluster of the broker; request-reply finds its way back by it."""
+
+TRAN_MSG: Final = "TRAN_MSG"
+"""Whether a message belongs to a transaction."""
+
+PRODUCER_GROUP: Final = "PGROUP"
+"""The producer group of a message in a transaction."""
+
+CHECK_IMMUNITY_SECONDS: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+"""How long nobody is to ask how a transaction ended."""
+
+TRANSACTION_CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
+"""How often it was asked."""
+
+PREPARED_QUEUE_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
+"""Where a half message stood before it was put again."""
+
+RETRY_TOPIC: Final = "RETRY_TOPIC"
+"""Where a message that is delivered again came from."""
+
+ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+"""The id it had there."""
+
+MSG_TYPE: Final = "MSG_TYPE"
+CORRELATION_ID: Final = "CORRELATION_ID"
+REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
+PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
+
+MIN_OFFSET: Final = "MIN_OFFSET"
+MAX_OFFSET: Final = "MAX_OFFSET"
+"""Where the queue of a message began and ended when it was pulled."""
+
+RECONSUME_TIME: Final = "RECONSUME_TIME"
+MAX_RECONSUME_TIMES: Final = "MAX_RECONSUME_TIMES"
+"""How often a message was given back, and how often it may be; a client moves both into its
+request."""
+
+INSTANCE_ID: Final = "INSTANCE_ID"
+"""The namespace of the producer."""
+
+TTL: Final = "TTL"
+"""How long the sender of a request message waits for the reply, in milliseconds."""
+
+CONSUME_START_TIME: Final = "CONSUME_START_TIME"
+"""When a consumer began with a message."""

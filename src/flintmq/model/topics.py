@@ -19,3 +19,24 @@ RETRY_PREFIX: Final = "%RETRY%"
 
 DLQ_PREFIX: Final = "%DLQ%"
 """Starts the topic of messages a consumer group has given up."""
+
+AUTO_CREATE_TOPIC: Final = "TBW102"
+"""The model of topics that are made when a message is sent to them."""
+
+SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
+BENCHMARK_TOPIC: Final = "BenchmarkTest"
+
+OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
+"""Tells of pulls whose offset was outside of its queue."""
+
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+"""Where clients send what they did."""
+
+TRANS_CHECK_MAX_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+"""Holds half messages that were asked about too often."""
+
+SYSTEM_PREFIX: Final = "rmq_sys_"
+"""Starts the names of further system topics."""
+
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+"""Starts the names of groups that are always made when needed."""

@@ -7,13 +7,15 @@ thrown away and dispatched again, never repaired.
 
 from __future__ import annotations
 
+import functools
+import struct
 from typing import TYPE_CHECKING, Final
 
 from flintmq.format.consume_queue import PRE_BLANK, PRE_BLANK_SIZE, UNIT, UNIT_SIZE
 from flintmq.store.errors import CorruptStoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from flintmq.store.clock import Clock
@@ -24,6 +26,13 @@ from flintmq.store.mapped_file_queue import MappedFileQueue
 
 RESERVE_STEP: Final = 64 * 1024
 """Disk space is reserved in steps: a queue of a few units must not take six megabytes."""
+
+UNIT_FIELD_COUNT: Final = 3
+
+
+@functools.lru_cache(maxsize=1024)
+def _run_struct(count: int) -> struct.Struct:
+    return struct.Struct(">" + UNIT.format.removeprefix(">") * count)
 
 
 class ConsumeQueue:
@@ -79,6 +88,29 @@ class ConsumeQueue:
         UNIT.pack_into(tail.view, position, physical_offset, record_size, tags_code)
         tail.wrote = position + UNIT_SIZE
         self.max_physical_offset = physical_offset + record_size
+
+    def has_room(self, queue_offset: int, count: int) -> bool:
+        """Whether ``count`` units from ``queue_offset`` on only have to be written down.
+
+        That is so when they are the next ones and their space is reserved already.
+        """
+        tail = self._tail
+        if tail is None:
+            return False
+        position = queue_offset * UNIT_SIZE - tail.first_offset
+        return position == tail.wrote and position + count * UNIT_SIZE <= self._reserved
+
+    def append_run(self, fields: Sequence[int]) -> None:
+        """Write several units at once, for which `has_room` has said yes.
+
+        ``fields`` are physical offset, record size and tags code of one unit after the other.
+        """
+        tail = self._tail
+        assert tail is not None
+        count = len(fields) // UNIT_FIELD_COUNT
+        _run_struct(count).pack_into(tail.view, tail.wrote, *fields)
+        tail.wrote += count * UNIT_SIZE
+        self.max_physical_offset = fields[-3] + fields[-2]
 
     def _open_tail(self, queue_offset: int) -> MappedFile:
         """Make the next file; a queue that begins in mid-file gets pre-blank units before it."""

@@ -26,6 +26,7 @@ from flintmq.format.sys_flag import (
 )
 from flintmq.model.property_names import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET
 from flintmq.model.topics import LMQ_PREFIX
+from flintmq.store.consume_queue import UNIT_FIELD_COUNT
 from flintmq.store.errors import CorruptStoreError, DiskFullError, StoreError
 from flintmq.store.flags import RunningFlag, RunningFlags
 from flintmq.store.key_index import IndexedMessage
@@ -46,6 +47,10 @@ PENDING_MAX: Final = 65_536
 
 BATCH_COUNT_MAX: Final = 256
 """Requests put into the views together: keys are hashed in batches."""
+
+
+RUN_COUNT_MIN: Final = 4
+"""Fewer requests are written one by one: sorting them by queue would not pay."""
 
 
 class _PartlyDone(Exception):
@@ -353,9 +358,46 @@ class Dispatcher:
             count += self._apply(batch[count:])
         return count
 
+    def _runs(self, batch: Sequence[DispatchRequest]) -> dict[tuple[str, int], list[int]] | None:
+        """Return the units of a batch by queue, each led by its first queue offset.
+
+        None where something is not plain: a gap, a light queue, a transaction under way.
+        """
+        runs: dict[tuple[str, int], list[int]] = {}
+        for request in batch:
+            topic, queue_id, offset, size, tags, _, queue_offset, flag, _, _, multi = request
+            if multi or flag & TRANSACTION_MASK not in (TRANSACTION_NONE, TRANSACTION_COMMIT):
+                return None
+            run = runs.get((topic, queue_id))
+            if run is None:
+                runs[topic, queue_id] = [queue_offset, offset, size, tags]
+            elif run[0] + len(run) // UNIT_FIELD_COUNT != queue_offset:
+                return None
+            else:
+                run += (offset, size, tags)
+        return runs
+
+    def _apply_runs(self, batch: Sequence[DispatchRequest]) -> bool:
+        """Write the units of a batch queue by queue, if nothing can stand in the way."""
+        runs = self._runs(batch)
+        if runs is None:
+            return False
+        ready = []
+        for key, run in runs.items():
+            queue = self._queues.find(key)
+            first = run.pop(0)
+            if queue is None or not queue.has_room(first, len(run) // UNIT_FIELD_COUNT):
+                return False
+            ready.append((queue, run))
+        for queue, run in ready:
+            queue.append_run(run)
+        return True
+
     def _apply_to_queues(self, batch: Sequence[DispatchRequest]) -> int:
         get_queue = self._queues.find
         has_ext = self._filter_bitmap is not None or self._queues.has_ext
+        if len(batch) >= RUN_COUNT_MIN and not has_ext and self._apply_runs(batch):
+            return len(batch)
         for number, request in enumerate(batch):
             (
                 topic,

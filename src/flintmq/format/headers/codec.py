@@ -23,7 +23,12 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Annotated, Any, ClassVar, Final, NamedTuple, Self, TypeAlias
 
-from flintmq.format.remoting_errors import FieldValueError, LocalProtocolError, MissingFieldError
+from flintmq.format.headers.compiled import (
+    FieldPlan,
+    compile_decode,
+    compile_encode,
+    compile_encode_json,
+)
 
 
 class _Bits(NamedTuple):
@@ -64,34 +69,27 @@ class Header:
         A field that is not there raises MissingFieldError, one that is no value of its type
         FieldValueError; both name it as the wire does.
         """
-        values: dict[str, Any] = {}
-        for name, wire_name, is_required, is_text, expected, parse, _ in _plans(cls):
-            text = ext_fields.get(wire_name)
-            if is_text and text is not None:
-                values[name] = text
-            elif text:
-                value = parse(text)
-                if value is None:
-                    raise FieldValueError(cls.__name__, wire_name, expected, text)
-                values[name] = value
-            elif is_required:
-                raise MissingFieldError(cls.__name__, wire_name)
-        return cls(**values)
+        decode = _DECODERS.get(cls)
+        if decode is None:
+            decode = _DECODERS[cls] = compile_decode(cls, _plans(cls))
+        header: Self = decode(ext_fields)
+        return header
 
     def encode(self) -> dict[str, str]:
         """Return the ext fields of this header."""
-        fields: dict[str, str] = {}
-        for plan in _plans(type(self)):
-            value = getattr(self, plan.name)
-            if value is None:
-                continue
-            text = plan.write(value)
-            # What the other side could not read is found here, not there.
-            if not plan.is_text and plan.parse(text) is None:
-                name = type(self).__name__
-                raise LocalProtocolError(f"{name}: {plan.name} is not {plan.expected}: {value!r}")
-            fields[plan.wire_name] = text
-        return fields
+        cls = type(self)
+        encode = _ENCODERS.get(cls)
+        if encode is None:
+            encode = _ENCODERS[cls] = compile_encode(_plans(cls))
+        return encode(self)
+
+    def encode_json(self) -> str:
+        """Return the ext fields of this header as a JSON object."""
+        cls = type(self)
+        encode = _JSON_ENCODERS.get(cls)
+        if encode is None:
+            encode = _JSON_ENCODERS[cls] = compile_encode_json(_plans(cls))
+        return encode(self)
 
     @classmethod
     def wire_fields(cls) -> tuple[str, ...]:
@@ -99,30 +97,20 @@ class Header:
         return tuple(plan.wire_name for plan in _plans(cls))
 
 
-class _Plan(NamedTuple):
-    """How one field is read and written."""
-
-    name: str
-    wire_name: str
-    is_required: bool
-    is_text: bool
-    expected: str
-    parse: Callable[[str], Any]
-    """Gives the value, or None for a text that is none."""
-    write: Callable[[Any], str]
+_DECODERS: Final[dict[type[Header], Callable[[Mapping[str, str]], Any]]] = {}
+_ENCODERS: Final[dict[type[Header], Callable[[Any], dict[str, str]]]] = {}
+_JSON_ENCODERS: Final[dict[type[Header], Callable[[Any], str]]] = {}
+_PLANS: Final[dict[type[Header], tuple[FieldPlan, ...]]] = {}
 
 
-_PLANS: Final[dict[type[Header], tuple[_Plan, ...]]] = {}
-
-
-def _plans(cls: type[Header]) -> tuple[_Plan, ...]:
+def _plans(cls: type[Header]) -> tuple[FieldPlan, ...]:
     plans = _PLANS.get(cls)
     if plans is None:
         plans = _PLANS[cls] = _make_plans(cls)
     return plans
 
 
-def _make_plans(cls: type[Header]) -> tuple[_Plan, ...]:
+def _make_plans(cls: type[Header]) -> tuple[FieldPlan, ...]:
     hints = typing.get_type_hints(cls, include_extras=True)
     assert dataclasses.is_dataclass(cls), f"{cls.__name__} is no dataclass"
     fields = dataclasses.fields(cls)
@@ -131,20 +119,30 @@ def _make_plans(cls: type[Header]) -> tuple[_Plan, ...]:
     return tuple(_plan(cls, field, hints[field.name]) for field in fields)
 
 
-def _plan(cls: type[Header], field: dataclasses.Field[Any], hint: Any) -> _Plan:
+def _plan(cls: type[Header], field: dataclasses.Field[Any], hint: Any) -> FieldPlan:
     hint, is_optional = _without_none(hint)
     is_required = field.default is dataclasses.MISSING
     assert not (is_optional and is_required), f"{cls.__name__}.{field.name} needs a default"
     parse, write, expected = _conversions(hint)
-    return _Plan(
+    return FieldPlan(
         name=field.name,
         wire_name=cls._wire_names.get(field.name) or _camel_case(field.name),
         is_required=is_required,
+        default=None if is_required else field.default,
         is_text=hint is str,
+        limit=_limit(hint),
         expected=expected,
         parse=parse,
         write=write,
     )
+
+
+def _limit(hint: Any) -> int:
+    if typing.get_origin(hint) is not Annotated:
+        return 0
+    bits = typing.get_args(hint)[1]
+    assert isinstance(bits, _Bits)
+    return 1 << (bits.size - 1)
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
@@ -160,10 +158,9 @@ def _conversions(hint: Any) -> tuple[Callable[[str], Any], Callable[[Any], str],
     if hint is bool:
         return _parse_bool, _write_bool, "a boolean"
     if typing.get_origin(hint) is Annotated:
-        bits = typing.get_args(hint)[1]
-        assert isinstance(bits, _Bits)
-        limit = 1 << (bits.size - 1)
-        return functools.partial(_parse_int, limit=limit), str, f"an integer of {bits.size} bits"
+        limit = _limit(hint)
+        expected = f"an integer of {limit.bit_length()} bits"
+        return functools.partial(_parse_int, limit=limit), str, expected
     assert issubclass(hint, IntEnum), f"no wire form for {hint}"
     names = ", ".join(hint.__members__)
     return functools.partial(_parse_enum, hint), _write_enum, f"one of {names}"

@@ -1,0 +1,45 @@
+"""Where topics are: what a name server tells."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+MASTER_ID: Final = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueData:
+    """The queues of a topic on one broker."""
+
+    broker_name: str
+    read_queue_count: int
+    write_queue_count: int
+    perm: int
+    topic_sys_flag: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerData:
+    """The addresses of a broker and its replicas, by broker id."""
+
+    cluster: str
+    broker_name: str
+    addresses: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRoute:
+    """Which brokers have a topic, and how to reach them."""
+
+    queues: tuple[QueueData, ...] = ()
+    brokers: tuple[BrokerData, ...] = ()
+    order_topic_conf: str | None = None
+    filter_servers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterInfo:
+    """All brokers, and which cluster each belongs to."""
+
+    brokers: Mapping[str, BrokerData]
+    clusters: Mapping[str, tuple[str, ...]]
