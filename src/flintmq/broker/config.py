@@ -1,0 +1,297 @@
+"""Settings of a broker.
+
+A broker's file also holds the settings of its store, of its server and of its own client; the
+same keys as RocketMQ's, in one file.
+"""
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Self
+
+from flintmq.settings import (
+    LONG_MAX,
+    Owner,
+    Setting,
+    check_ranges,
+    from_properties,
+    number,
+    optional,
+    settings_of,
+    switch,
+    text,
+    to_properties,
+    unknown_keys,
+)
+from flintmq.settings.properties import ConfigError
+from flintmq.store.config import SETTINGS as STORE_SETTINGS
+from flintmq.store.config import BrokerRole, StoreConfig
+
+LOOPBACK: Final = "127.0.0.1"
+_BROKER: Final = Owner.BROKER
+_PROCESSORS: Final = os.cpu_count() or 1
+_PULL_THREADS: Final = 16 + 2 * _PROCESSORS
+_SEND_THREADS: Final = min(_PROCESSORS, 4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """Settings of one broker.  Times are milliseconds.
+
+    Settings that steer Java's own machinery (its thread pools and buffers) are read, checked and
+    printed, so that a configuration survives a round trip; the broker ignores them.
+    """
+
+    # Who it is and where
+    cluster: str = text("brokerClusterName", "DefaultCluster", owner=_BROKER)
+    name: str = text("brokerName", "", owner=_BROKER)
+    """Without one, the name of the machine."""
+    broker_id: int = number("brokerId", 0, maximum=LONG_MAX, owner=_BROKER)
+    ip1: str = text("brokerIP1", "", owner=_BROKER)
+    """The address that clients are told; without one, that on which the broker listens."""
+    ip2: str = text("brokerIP2", "", owner=_BROKER)
+    bind_address: str = text("bindAddress", LOOPBACK, owner=Owner.FLINTMQ)
+    listen_port: int = number("listenPort", 10911, maximum=65535, owner=Owner.SERVER)
+    namesrv_addr: str | None = optional("namesrvAddr", owner=_BROKER)
+    fetch_namesrv_addr: bool = switch("fetchNamesrvAddrByAddressServer", owner=_BROKER)
+    rocketmq_home: str | None = optional("rocketmqHome", owner=_BROKER)
+    region_id: str = text("regionId", "DefaultRegion", owner=_BROKER)
+
+    # Topics and groups
+    permission: int = number("brokerPermission", 6, maximum=15, owner=_BROKER)
+    default_topic_queue_count: int = number(
+        "defaultTopicQueueNums", 8, minimum=1, maximum=65_536, owner=_BROKER
+    )
+    auto_create_topic: bool = switch("autoCreateTopicEnable", True, owner=_BROKER)
+    auto_create_group: bool = switch("autoCreateSubscriptionGroup", True, owner=_BROKER)
+    cluster_topic_enable: bool = switch("clusterTopicEnable", True, owner=_BROKER)
+    broker_topic_enable: bool = switch("brokerTopicEnable", True, owner=_BROKER)
+    trace_topic: str = text("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", owner=_BROKER)
+    trace_topic_enable: bool = switch("traceTopicEnable", owner=_BROKER)
+    trace_on: bool = switch("traceOn", True, owner=_BROKER)
+
+    # Sending and pulling
+    reject_transactions: bool = switch("rejectTransactionMessage", owner=_BROKER)
+    accept_sends_from_ms: int = number(
+        "startAcceptSendRequestTimeStamp", 0, maximum=LONG_MAX, owner=_BROKER
+    )
+    long_polling: bool = switch("longPollingEnable", True, owner=_BROKER)
+    short_polling_ms: int = number(
+        "shortPollingTimeMills", 1000, minimum=1, maximum=LONG_MAX, owner=_BROKER
+    )
+    notify_ids_changed: bool = switch("notifyConsumerIdsChangedEnable", True, owner=_BROKER)
+    slave_read: bool = switch("slaveReadEnable", owner=_BROKER)
+    store_replies: bool = switch("storeReplyMessageEnable", True, owner=_BROKER)
+    property_filter: bool = switch("enablePropertyFilter", owner=_BROKER)
+    disable_slow_consumers: bool = switch("disableConsumeIfConsumerReadSlowly", owner=_BROKER)
+    slow_consumer_bytes: int = number(
+        "consumerFallbehindThreshold", 16 << 30, maximum=LONG_MAX, owner=_BROKER
+    )
+    detail_statistics: bool = switch("enableDetailStat", True, owner=_BROKER)
+
+    # Transactions
+    transaction_timeout_ms: int = number(
+        "transactionTimeOut", 6000, maximum=LONG_MAX, owner=_BROKER
+    )
+    transaction_check_max: int = number("transactionCheckMax", 15, owner=_BROKER)
+    transaction_check_interval_ms: int = number(
+        "transactionCheckInterval", 60_000, minimum=1, maximum=LONG_MAX, owner=_BROKER
+    )
+
+    # Registration and housekeeping
+    register_period_ms: int = number("registerNameServerPeriod", 30_000, owner=_BROKER)
+    register_timeout_ms: int = number("registerBrokerTimeoutMills", 6000, minimum=1, owner=_BROKER)
+    force_register: bool = switch("forceRegister", True, owner=_BROKER)
+    compressed_register: bool = switch("compressedRegister", owner=_BROKER)
+    flush_offsets_interval_ms: int = number(
+        "flushConsumerOffsetInterval", 5000, minimum=1, owner=_BROKER
+    )
+    idle_timeout_s: int = number(
+        "serverChannelMaxIdleTimeSeconds", 120, minimum=1, owner=Owner.SERVER
+    )
+    config_black_list: str = text(
+        "configBlackList", "configBlackList;brokerConfigPath", owner=_BROKER
+    )
+
+    # Flow control
+    fast_failure: bool = switch("brokerFastFailureEnable", True, owner=_BROKER)
+    send_wait_max_ms: int = number("waitTimeMillsInSendQueue", 200, owner=_BROKER)
+    pull_wait_max_ms: int = number("waitTimeMillsInPullQueue", 5000, owner=_BROKER)
+    heartbeat_wait_max_ms: int = number("waitTimeMillsInHeartbeatQueue", 31_000, owner=_BROKER)
+    transaction_wait_max_ms: int = number("waitTimeMillsInTransactionQueue", 3000, owner=_BROKER)
+    send_queue_capacity: int = number("sendThreadPoolQueueCapacity", 10_000, owner=_BROKER)
+    pull_queue_capacity: int = number("pullThreadPoolQueueCapacity", 100_000, owner=_BROKER)
+    query_queue_capacity: int = number("queryThreadPoolQueueCapacity", 20_000, owner=_BROKER)
+    transaction_queue_capacity: int = number(
+        "endTransactionPoolQueueCapacity", 100_000, owner=_BROKER
+    )
+
+    # Not built yet, refused where they would change what a client may rely on
+    acl_enable: bool = switch("aclEnable", owner=_BROKER)
+
+    # Java's own machinery
+    put_queue_capacity: int = number("putThreadPoolQueueCapacity", 10_000, owner=_BROKER)
+    reply_queue_capacity: int = number("replyThreadPoolQueueCapacity", 10_000, owner=_BROKER)
+    client_queue_capacity: int = number(
+        "clientManagerThreadPoolQueueCapacity", 1_000_000, owner=_BROKER
+    )
+    consumer_queue_capacity: int = number(
+        "consumerManagerThreadPoolQueueCapacity", 1_000_000, owner=_BROKER
+    )
+    heartbeat_queue_capacity: int = number(
+        "heartbeatThreadPoolQueueCapacity", 50_000, owner=_BROKER
+    )
+    send_threads: int = number("sendMessageThreadPoolNums", _SEND_THREADS, owner=_BROKER)
+    put_threads: int = number("putMessageFutureThreadPoolNums", _SEND_THREADS, owner=_BROKER)
+    pull_threads: int = number("pullMessageThreadPoolNums", _PULL_THREADS, owner=_BROKER)
+    reply_threads: int = number("processReplyMessageThreadPoolNums", _PULL_THREADS, owner=_BROKER)
+    query_threads: int = number("queryMessageThreadPoolNums", 8 + _PROCESSORS, owner=_BROKER)
+    admin_threads: int = number("adminBrokerThreadPoolNums", 16, owner=_BROKER)
+    client_threads: int = number("clientManageThreadPoolNums", 32, owner=_BROKER)
+    consumer_threads: int = number("consumerManageThreadPoolNums", 32, owner=_BROKER)
+    heartbeat_threads: int = number("heartbeatThreadPoolNums", min(32, _PROCESSORS), owner=_BROKER)
+    transaction_threads: int = number(
+        "endTransactionThreadPoolNums",
+        max(8 + 2 * _PROCESSORS, 4 * _SEND_THREADS),
+        owner=_BROKER,
+    )
+    flush_offsets_history_ms: int = number(
+        "flushConsumerOffsetHistoryInterval", 60_000, owner=_BROKER
+    )
+    filter_server_count: int = number("filterServerNums", 0, owner=_BROKER)
+    high_speed_mode: bool = switch("highSpeedMode", owner=_BROKER)
+    commercial_enable: bool = switch("commercialEnable", True, owner=_BROKER)
+    commercial_timer_count: int = number("commercialTimerCount", 1, owner=_BROKER)
+    commercial_trans_count: int = number("commercialTransCount", 1, owner=_BROKER)
+    commercial_big_count: int = number("commercialBigCount", 1, owner=_BROKER)
+    commercial_base_count: int = number("commercialBaseCount", 1, owner=_BROKER)
+    transfer_by_heap: bool = switch("transferMsgByHeap", True, owner=_BROKER)
+    delay_time_max: int = number("maxDelayTime", 40, owner=_BROKER)
+    filter_retry: bool = switch("filterSupportRetry", owner=_BROKER)
+    filter_clean_span_ms: int = number(
+        "filterDataCleanTimeSpan", 86_400_000, maximum=LONG_MAX, owner=_BROKER
+    )
+    isolate_log: bool = switch("isolateLogEnable", owner=_BROKER)
+    store_plug_in: str = text("messageStorePlugIn", "", owner=_BROKER)
+    server_worker_threads: int = number("serverWorkerThreads", 8, owner=Owner.SERVER)
+    server_callback_threads: int = number("serverCallbackExecutorThreads", 0, owner=Owner.SERVER)
+    server_selector_threads: int = number("serverSelectorThreads", 3, owner=Owner.SERVER)
+    server_oneway_max: int = number("serverOnewaySemaphoreValue", 256, owner=Owner.SERVER)
+    server_async_max: int = number("serverAsyncSemaphoreValue", 64, owner=Owner.SERVER)
+    server_send_buffer: int = number("serverSocketSndBufSize", 0, owner=Owner.SERVER)
+    server_receive_buffer: int = number("serverSocketRcvBufSize", 0, owner=Owner.SERVER)
+    write_high_water: int = number("writeBufferHighWaterMark", 0, owner=Owner.SERVER)
+    write_low_water: int = number("writeBufferLowWaterMark", 0, owner=Owner.SERVER)
+    server_backlog: int = number("serverSocketBacklog", 1024, owner=Owner.SERVER)
+    server_pooled_buffers: bool = switch(
+        "serverPooledByteBufAllocatorEnable", True, owner=Owner.SERVER
+    )
+    use_epoll: bool = switch("useEpollNativeSelector", owner=Owner.SERVER)
+    client_worker_threads: int = number("clientWorkerThreads", 4, owner=Owner.CLIENT)
+    client_callback_threads: int = number(
+        "clientCallbackExecutorThreads", _PROCESSORS, owner=Owner.CLIENT
+    )
+    client_oneway_max: int = number("clientOnewaySemaphoreValue", 65_535, owner=Owner.CLIENT)
+    client_async_max: int = number("clientAsyncSemaphoreValue", 65_535, owner=Owner.CLIENT)
+    connect_timeout_ms: int = number("connectTimeoutMillis", 3000, minimum=1, owner=Owner.CLIENT)
+    channel_not_active_ms: int = number("channelNotActiveInterval", 60_000, owner=Owner.CLIENT)
+    client_idle_timeout_s: int = number(
+        "clientChannelMaxIdleTimeSeconds", 120, minimum=1, owner=Owner.CLIENT
+    )
+    client_send_buffer: int = number("clientSocketSndBufSize", 0, owner=Owner.CLIENT)
+    client_receive_buffer: int = number("clientSocketRcvBufSize", 0, owner=Owner.CLIENT)
+    client_pooled_buffers: bool = switch("clientPooledByteBufAllocatorEnable", owner=Owner.CLIENT)
+    client_close_on_timeout: bool = switch("clientCloseSocketIfTimeout", True, owner=Owner.CLIENT)
+    use_tls: bool = switch("useTLS", owner=Owner.CLIENT)
+
+    def __post_init__(self) -> None:
+        check_ranges(SETTINGS, self)
+        if not self.name:
+            object.__setattr__(self, "name", socket.gethostname() or "DEFAULT_BROKER")
+        if not self.ip1:
+            is_any = self.bind_address in ("", "0.0.0.0", "::")
+            object.__setattr__(self, "ip1", _own_address() if is_any else self.bind_address)
+        if not self.ip2:
+            object.__setattr__(self, "ip2", self.ip1)
+        if self.acl_enable:
+            raise ConfigError("aclEnable", "true", "false: this broker has no access control yet")
+        if self.use_tls:
+            raise ConfigError("useTLS", "true", "false: this broker has no TLS yet")
+        if self.property_filter:
+            allowed = "false: this broker has no SQL92 filter yet"
+            raise ConfigError("enablePropertyFilter", "true", allowed)
+        if 0 < self.listen_port <= 2:
+            raise ConfigError("listenPort", self.listen_port, "0, or above 2")
+
+    @property
+    def namesrv_addresses(self) -> tuple[str, ...]:
+        """The name servers to register with."""
+        return tuple(filter(None, map(str.strip, (self.namesrv_addr or "").split(";"))))
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> Self:
+        """Read the settings out of a broker's properties."""
+        return cls(**from_properties(SETTINGS, properties))
+
+    def to_properties(self) -> dict[str, str]:
+        """Return RocketMQ key → text."""
+        return to_properties(SETTINGS, self)
+
+
+SETTINGS: Final[Mapping[str, Setting]] = settings_of(BrokerConfig)
+
+EDITABLE: Final = frozenset(
+    {
+        "autoCreateSubscriptionGroup",
+        "autoCreateTopicEnable",
+        "brokerPermission",
+        "consumerFallbehindThreshold",
+        "defaultTopicQueueNums",
+        "disableConsumeIfConsumerReadSlowly",
+        "longPollingEnable",
+        "notifyConsumerIdsChangedEnable",
+        "regionId",
+        "rejectTransactionMessage",
+        "shortPollingTimeMills",
+        "slaveReadEnable",
+        "startAcceptSendRequestTimeStamp",
+        "storeReplyMessageEnable",
+        "traceOn",
+        "transactionCheckInterval",
+        "transactionCheckMax",
+        "transactionTimeOut",
+    }
+)
+"""What may be changed while a broker runs: nothing that is a path, a port, an address or a name."""
+
+
+def _own_address() -> str:
+    """Return the address by which this machine would reach another one; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return LOOPBACK
+
+
+def read_settings(properties: Mapping[str, str]) -> tuple[BrokerConfig, StoreConfig]:
+    """Return the settings of a broker and its store, made consistent as RocketMQ does."""
+    broker, store = (
+        BrokerConfig.from_properties(properties),
+        StoreConfig.from_properties(properties),
+    )
+    if store.broker_role is BrokerRole.SLAVE:
+        raise ConfigError("brokerRole", "SLAVE", "a master: this broker does not replicate yet")
+    if store.broker_role is BrokerRole.SYNC_MASTER:
+        allowed = "ASYNC_MASTER: this broker does not replicate yet"
+        raise ConfigError("brokerRole", "SYNC_MASTER", allowed)
+    if broker.broker_id != 0:
+        raise ConfigError("brokerId", broker.broker_id, "0 for a master")
+    return broker, store
+
+
+def misspelt_keys(properties: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the keys that neither broker nor store knows, each with the nearest known one."""
+    return unknown_keys(properties, [SETTINGS, STORE_SETTINGS])

@@ -1,0 +1,105 @@
+"""Looking messages up: by key, by id, by their place in a queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from flintmq.broker.tag_filter import filter_for
+from flintmq.format.bodies.dialect import dumps_body
+from flintmq.format.bodies.heartbeat import subscription_to_json
+from flintmq.format.codes import ResponseCode
+from flintmq.format.headers.query import (
+    QueryConsumeQueueRequest,
+    QueryMessageRequest,
+    QueryMessageResponse,
+    ViewMessageRequest,
+)
+from flintmq.remoting import Answer, RefusedError, Request
+
+if TYPE_CHECKING:
+    from flintmq.broker.parts import BrokerParts
+
+UNIT_COUNT_MAX: Final = 1000
+"""Units of a queue that one answer shows."""
+
+
+class QueryProcessor:
+    """Serves searches."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+
+    def by_key(self, request: Request[QueryMessageRequest]) -> Answer:
+        """Tell the messages of a key; clients compare the keys themselves."""
+        header, store = request.header, self._parts.store
+        count_max = min(header.max_num, store.config.query_count_max)
+        if header.unique_key_query:
+            count_max = store.config.default_query_count_max
+        found = store.query(
+            header.topic, header.key, count_max, header.begin_timestamp, header.end_timestamp
+        )
+        answer = QueryMessageResponse(
+            index_last_update_timestamp=found.last_update_timestamp,
+            index_last_update_phyoffset=found.last_update_offset,
+        )
+        if not found.slices:
+            remark = "can not find message, maybe time range not correct"
+            return Answer(ResponseCode.QUERY_NOT_FOUND, answer, remark)
+        parts = [piece.view for piece in found.slices]
+        return Answer(header=answer, parts=parts, release=found.release)
+
+    def by_offset(self, request: Request[ViewMessageRequest]) -> Answer:
+        """Tell the record at a physical offset."""
+        piece = self._parts.store.select(request.header.offset)
+        if piece is None:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"can not find message by the offset, {request.header.offset}",
+            )
+        return Answer(parts=[piece.view], release=piece.release)
+
+    def queue_units(self, request: Request[QueryConsumeQueueRequest]) -> Answer:
+        """Tell units of a queue, judged by a group's subscription if one is named."""
+        header, store = request.header, self._parts.store
+        store.dispatch()
+        queue = store.queues.get(header.topic, header.queue_id)
+        if queue is None:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!"
+            )
+        body: dict[str, Any] = {
+            "filterData": "null",
+            "maxQueueIndex": queue.max_offset,
+            "minQueueIndex": queue.min_offset,
+        }
+        subscription = self._subscription(header)
+        chosen = None if subscription is None else filter_for(subscription)
+        end = min(header.index + min(max(header.count, 0), UNIT_COUNT_MAX), queue.max_offset)
+        if not queue.min_offset <= header.index < queue.max_offset:
+            return Answer(remark=f"Index {header.index} of the queue is not exist!")
+        units = []
+        for offset in range(header.index, end):
+            unit = queue.unit_at(offset)
+            if unit is None:
+                break
+            physical_offset, size, code = unit
+            ext = queue.resolve(code)
+            matches = chosen is None or chosen.matches_unit(code, ext)
+            units.append(
+                {
+                    "eval": matches and subscription is not None,
+                    "physicOffset": physical_offset,
+                    "physicSize": size,
+                    "tagsCode": code if ext is None else ext.tags_code,
+                }
+            )
+        body["queueData"] = units
+        if subscription is not None:
+            body["subscriptionData"] = subscription_to_json(subscription)
+        return Answer(parts=[dumps_body(body)])
+
+    def _subscription(self, header: QueryConsumeQueueRequest) -> Any:
+        if not header.consumer_group:
+            return None
+        group = self._parts.consumers.get(header.consumer_group)
+        return None if group is None else group.subscriptions.get(header.topic)

@@ -1,0 +1,216 @@
+"""Storing messages: single ones and batches."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Final
+
+from flintmq.broker import half_messages
+from flintmq.broker.hosts import packed_peer
+from flintmq.broker.put_answers import PUT_CODES, put_remark
+from flintmq.broker.stored_answer import StoredAnswer
+from flintmq.broker.stored_text import received_properties
+from flintmq.broker.topics import TopicLimitError
+from flintmq.format.codes import ResponseCode
+from flintmq.format.headers.send import SendAnswer, SendMessageRequest
+from flintmq.format.sys_flag import MULTI_TAGS
+from flintmq.format.topic_names import name_fault
+from flintmq.model.message import Message, MessageBatch
+from flintmq.model.property_names import TRAN_MSG
+from flintmq.model.topic_config import Perm, TopicConfig
+from flintmq.model.topics import DLQ_PREFIX, RETRY_PREFIX
+from flintmq.remoting import Answer, RefusedError, Request
+
+if TYPE_CHECKING:
+    from flintmq.broker.parts import BrokerParts
+    from flintmq.store.results import PutResult
+
+MAX_RECONSUME_SINCE: Final = 121
+"""Requests of earlier releases do not say after how many times a message is dead."""
+
+
+class SendProcessor:
+    """Stores what clients send."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+
+    def send(self, request: Request[SendMessageRequest]) -> Answer | None:
+        """Store a message or batch; the answer may have to wait for the disk."""
+        header = request.header
+        try:
+            topic = self.checked_topic(request)
+            queue_id = self.checked_queue_id(header, topic)
+            result = self._put(request, topic, queue_id)
+        except RefusedError as refusal:
+            return Answer(refusal.code, self._always(), refusal.remark)
+        if result.ok and result.wait_for_flush:
+            self._parts.puts.when_done(
+                result, lambda final: request.answer(self._answer(final, header.topic, queue_id))
+            )
+            return None
+        return self._answer(result, header.topic, queue_id)
+
+    # -- checks ------------------------------------------------------------------------------
+
+    def checked_topic(self, request: Request[SendMessageRequest]) -> TopicConfig:
+        """Return the topic of a send, made if it may be; RefusedError if it may not be sent to."""
+        parts, header = self._parts, request.header
+        config = parts.config
+        if config.accept_sends_from_ms and parts.clock.now_ms() < config.accept_sends_from_ms:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"broker unable to service, until {config.accept_sends_from_ms}",
+            )
+        if not parts.topics.may_be_sent_to(header.topic):
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"Sending message to topic[{header.topic}] is forbidden.",
+            )
+        topic = parts.topics.get(header.topic)
+        if topic is None:
+            topic = self._new_topic(header)
+        if not config.permission & Perm.WRITE and topic.order:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION, f"the broker[{config.ip1}] sending message is forbidden"
+            )
+        return topic
+
+    def _new_topic(self, header: SendMessageRequest) -> TopicConfig:
+        fault = name_fault(header.topic)
+        if fault is not None:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, fault)
+        topics = self._parts.topics
+        try:
+            made = topics.create_on_send(
+                header.topic,
+                header.default_topic,
+                header.default_topic_queue_nums,
+                unit=header.unit_mode,
+            )
+            if made is None and header.topic.startswith(RETRY_PREFIX):
+                made = topics.ensure(header.topic, 1)
+        except TopicLimitError as error:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        if made is None:
+            raise RefusedError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please!",
+            )
+        return made
+
+    def checked_queue_id(self, header: SendMessageRequest, topic: TopicConfig) -> int:
+        """Return the queue of a send; a negative one is any that can be written to."""
+        count = max(topic.write_queue_count, topic.read_queue_count)
+        if header.queue_id >= count:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"request queueId[{header.queue_id}] is illegal, {topic.name} has {count} queues",
+            )
+        if header.queue_id >= 0:
+            return header.queue_id
+        return random.randrange(max(topic.write_queue_count, 1))
+
+    # -- storing -----------------------------------------------------------------------------
+
+    def _put(
+        self, request: Request[SendMessageRequest], topic: TopicConfig, queue_id: int
+    ) -> PutResult:
+        header = request.header
+        sys_flag = header.sys_flag
+        if topic.filter_type == "MULTI_TAG":
+            sys_flag |= MULTI_TAGS
+        properties, text = received_properties(header.properties, self._parts.config.cluster)
+        if header.batch:
+            return self._put_batch(request, queue_id, sys_flag, properties, text)
+        target, queue_id = self._dead_letter_or(request, queue_id)
+        message = Message(
+            topic=target,
+            queue_id=queue_id,
+            body=request.body,
+            properties=properties,
+            properties_text=text,
+            flag=header.flag,
+            sys_flag=sys_flag,
+            born_timestamp=header.born_timestamp,
+            born_host=packed_peer(request.connection),
+            store_host=self._parts.store_host,
+            reconsume_times=header.reconsume_times or 0,
+        )
+        if properties.get(TRAN_MSG, "").lower() == "true":
+            config = self._parts.config
+            if config.reject_transactions:
+                raise RefusedError(
+                    ResponseCode.NO_PERMISSION,
+                    f"the broker[{config.ip1}] sending transaction message is forbidden",
+                )
+            message = half_messages.half_of(message)
+        return self._parts.store.put(message)
+
+    def _put_batch(
+        self,
+        request: Request[SendMessageRequest],
+        queue_id: int,
+        sys_flag: int,
+        properties: dict[str, str],
+        text: bytes,
+    ) -> PutResult:
+        header = request.header
+        if header.topic.startswith(RETRY_PREFIX):
+            raise RefusedError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"batch request does not support retry group {header.topic}",
+            )
+        batch = MessageBatch(
+            topic=header.topic,
+            queue_id=queue_id,
+            body=request.body,
+            properties=properties,
+            properties_text=text,
+            flag=header.flag,
+            sys_flag=sys_flag,
+            born_timestamp=header.born_timestamp,
+            born_host=packed_peer(request.connection),
+            store_host=self._parts.store_host,
+            reconsume_times=header.reconsume_times or 0,
+        )
+        return self._parts.store.put_batch(batch)
+
+    def _dead_letter_or(
+        self, request: Request[SendMessageRequest], queue_id: int
+    ) -> tuple[str, int]:
+        """Return where a message goes: a retry too many goes to the dead letters."""
+        header = request.header
+        if not header.topic.startswith(RETRY_PREFIX):
+            return header.topic, queue_id
+        group = header.topic.removeprefix(RETRY_PREFIX)
+        config = self._parts.groups.get(group)
+        if config is None:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {group}",
+            )
+        times_max = config.retry_max_times
+        if (
+            request.command.version >= MAX_RECONSUME_SINCE
+            and header.max_reconsume_times is not None
+        ):
+            times_max = header.max_reconsume_times
+        if (header.reconsume_times or 0) < times_max:
+            return header.topic, queue_id
+        dead = DLQ_PREFIX + group
+        self._parts.topics.ensure(dead, 1)
+        return dead, 0
+
+    # -- answers -----------------------------------------------------------------------------
+
+    def _always(self) -> SendAnswer:
+        config = self._parts.config
+        return SendAnswer(region=config.region_id, trace_on=config.trace_on)
+
+    def _answer(self, result: PutResult, topic: str, queue_id: int) -> Answer:
+        code, remark = PUT_CODES[result.status], put_remark(result)
+        if not result.status.stored:
+            return Answer(code, self._always(), remark)
+        self._parts.statistics.add_put(topic, result.message_count, result.size)
+        return StoredAnswer(code, self._always(), remark, result=result, queue_id=queue_id)

@@ -1,0 +1,120 @@
+"""Messages that a consumer could not handle: again later, or to the dead letters."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Final
+
+from flintmq.broker.processors.send import MAX_RECONSUME_SINCE
+from flintmq.broker.put_answers import put_remark
+from flintmq.broker.statistics import SEND_BACK_COUNT
+from flintmq.broker.stored_text import stored_text
+from flintmq.format.codes import ResponseCode
+from flintmq.format.headers.send_back import SendBackRequest
+from flintmq.model.message import Message
+from flintmq.model.property_names import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, WAIT
+from flintmq.model.topic_config import Perm, TopicSysFlag
+from flintmq.model.topics import DLQ_PREFIX, RETRY_PREFIX
+from flintmq.remoting import Answer, RefusedError, Request
+
+if TYPE_CHECKING:
+    from flintmq.broker.parts import BrokerParts
+    from flintmq.format.record import Record
+    from flintmq.model.group_config import GroupConfig
+    from flintmq.store.results import PutResult
+
+FIRST_LEVEL: Final = 3
+"""The delay level of the first time; each further one is a level higher."""
+
+
+class SendBackProcessor:
+    """Takes messages back."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+
+    def send_back(self, request: Request[SendBackRequest]) -> Answer | None:
+        """Store a message for the group again."""
+        parts, header = self._parts, request.header
+        group = parts.groups.get(header.group)
+        if group is None:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {header.group}",
+            )
+        if not parts.config.permission & Perm.WRITE:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{parts.config.ip1}] sending message is forbidden",
+            )
+        if group.retry_queue_count <= 0:
+            return Answer()
+        self._check_retry_topic(group, is_unit=header.unit_mode)
+        record = parts.store.look(header.offset)
+        if record is None:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
+            )
+        result = parts.store.put(self._again(request, group, record))
+        if not result.ok:
+            return self._answer(result, record, header.group)
+        parts.puts.when_done(
+            result, lambda final: request.answer(self._answer(final, record, header.group))
+        )
+        return None
+
+    def _check_retry_topic(self, group: GroupConfig, *, is_unit: bool) -> None:
+        flag = TopicSysFlag.UNIT_SUB if is_unit else TopicSysFlag.NONE
+        topic = self._parts.topics.ensure(
+            RETRY_PREFIX + group.name, group.retry_queue_count, sys_flag=int(flag)
+        )
+        if not topic.perm & Perm.WRITE:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION, f"the topic[{topic.name}] sending message is forbidden"
+            )
+
+    def _again(
+        self, request: Request[SendBackRequest], group: GroupConfig, record: Record
+    ) -> Message:
+        header = request.header
+        properties = record.properties
+        properties.setdefault(RETRY_TOPIC, record.topic)
+        properties[WAIT] = "false"
+        origin = properties.get(ORIGIN_MESSAGE_ID, "")
+        if not origin.strip():
+            properties[ORIGIN_MESSAGE_ID] = record.message_id
+        times_max = group.retry_max_times
+        if (
+            request.command.version >= MAX_RECONSUME_SINCE
+            and header.max_reconsume_times is not None
+        ):
+            times_max = header.max_reconsume_times
+        if record.reconsume_times >= times_max or header.delay_level < 0:
+            topic, queue_id = DLQ_PREFIX + group.name, 0
+            self._parts.topics.ensure(topic, 1)
+            properties[DELAY] = "0"
+        else:
+            topic = RETRY_PREFIX + group.name
+            queue_id = random.randrange(group.retry_queue_count)
+            level = header.delay_level or FIRST_LEVEL + record.reconsume_times
+            properties[DELAY] = str(level)
+        return Message(
+            topic=topic,
+            queue_id=queue_id,
+            body=bytes(record.body),
+            properties=properties,
+            properties_text=stored_text(properties),
+            flag=record.flag,
+            sys_flag=record.sys_flag,
+            born_timestamp=record.born_timestamp,
+            born_host=record.born_host,
+            store_host=record.store_host,
+            reconsume_times=record.reconsume_times + 1,
+        )
+
+    def _answer(self, result: PutResult, record: Record, group: str) -> Answer:
+        if not result.ok:
+            return Answer(ResponseCode.SYSTEM_ERROR, remark=put_remark(result))
+        topic = record.properties.get(RETRY_TOPIC, record.topic)
+        self._parts.statistics.add(SEND_BACK_COUNT, f"{topic}@{group}", 1)
+        return Answer()

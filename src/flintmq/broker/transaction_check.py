@@ -1,0 +1,297 @@
+"""Asking producers about transactions that nobody has ended.
+
+One pass follows the queue of half messages from where the last one stopped.  It reads the op
+records beside it to know what is decided, and asks about the rest: the half message is put again
+at the end of the queue, and its producer is sent a request with the new place.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from flintmq.broker.transactions import half_copy
+from flintmq.errors import FlintError
+from flintmq.format.codes import RequestCode
+from flintmq.format.headers.transaction import CheckTransactionRequest
+from flintmq.format.record import decode_record, encode_record
+from flintmq.model.property_names import (
+    CHECK_IMMUNITY_SECONDS,
+    PREPARED_QUEUE_OFFSET,
+    PRODUCER_GROUP,
+    REAL_QID,
+    REAL_TOPIC,
+    TRANSACTION_CHECK_TIMES,
+    UNIQ_KEY,
+)
+from flintmq.model.topics import TRANS_CHECK_MAX_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from flintmq.store.results import GetStatus
+
+if TYPE_CHECKING:
+    from flintmq.broker.parts import BrokerParts
+    from flintmq.format.record import Record
+    from flintmq.store.results import PutResult
+
+logger = logging.getLogger(__name__)
+
+GROUP: Final = "CID_RMQ_SYS_TRANS"
+"""The group under which the progress in both queues is kept."""
+
+PASS_TIME_MAX_MS: Final = 60_000
+READ_COUNT: Final = 32
+MOVED_COUNT_MAX: Final = 100_000
+_HOUR_MS: Final = 3_600_000
+_QUEUE: Final = 0
+
+
+@dataclass(slots=True)
+class _Pass:
+    """One run over the half queue."""
+
+    started_ms: int
+    half_offset: int
+    op_offset: int
+    decided: dict[int, int] = field(default_factory=dict)
+    """Half offset → offset of the op record that decided it."""
+    op_done: set[int] = field(default_factory=set)
+    """Op records that need not be read again."""
+    op_end: int = 0
+    last_op_born_ms: int | None = None
+    read_all_ops: bool = False
+
+
+class TransactionCheck:
+    """Looks after undecided transactions."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+        # Half offset → where the half message was put again.  A producer may still end the
+        # transaction by the old place; that decides the copy, which need not be asked about.
+        self._moved: dict[int, int] = {}
+
+    def run(self) -> int:
+        """Go over the half messages once; return how many producers were asked."""
+        parts = self._parts
+        parts.topics.ensure(TRANS_HALF_TOPIC, 1)
+        parts.dispatch()
+        run = _Pass(
+            parts.clock.now_ms(),
+            self._progress(TRANS_HALF_TOPIC),
+            self._progress(TRANS_OP_HALF_TOPIC),
+        )
+        run.op_end = run.op_offset
+        self._read_ops(run)
+        asked = self._follow(run)
+        self._commit(run)
+        parts.dispatch()
+        return asked
+
+    def _progress(self, topic: str) -> int:
+        committed = self._parts.offsets.get(GROUP, topic, _QUEUE)
+        first = self._parts.store.min_offset_in_queue(topic, _QUEUE)
+        return first if committed is None else max(committed, first)
+
+    # -- op records --------------------------------------------------------------------------
+
+    def _read_ops(self, run: _Pass) -> bool:
+        """Read the next op records; return whether there were any."""
+        records = self._read(TRANS_OP_HALF_TOPIC, run.op_end, READ_COUNT)
+        for record in records:
+            run.op_end = record.queue_offset + 1
+            run.last_op_born_ms = record.born_timestamp
+            try:
+                half_offset = int(bytes(record.body))
+            except ValueError:
+                logger.warning("op record without an offset: offset=%d", record.queue_offset)
+                run.op_done.add(record.queue_offset)
+                continue
+            half_offset = self._present_place(half_offset)
+            if half_offset < run.half_offset:
+                run.op_done.add(record.queue_offset)
+            else:
+                run.decided[half_offset] = record.queue_offset
+        run.read_all_ops = not records
+        return bool(records)
+
+    def _present_place(self, half_offset: int) -> int:
+        while half_offset in self._moved:
+            half_offset = self._moved.pop(half_offset)
+        return half_offset
+
+    def _read(self, topic: str, offset: int, count: int) -> list[Record]:
+        result = self._parts.store.get_messages(topic, _QUEUE, offset, count)
+        if result is None:
+            return []
+        with result:
+            if result.status is not GetStatus.FOUND:
+                return []
+            return [decode_record(bytes(view)) for view in result.messages]
+
+    def _commit(self, run: _Pass) -> None:
+        offsets = self._parts.offsets
+        while run.op_offset in run.op_done:
+            run.op_offset += 1
+        offsets.commit(GROUP, TRANS_HALF_TOPIC, _QUEUE, run.half_offset)
+        offsets.commit(GROUP, TRANS_OP_HALF_TOPIC, _QUEUE, run.op_offset)
+
+    # -- half messages -----------------------------------------------------------------------
+
+    def _follow(self, run: _Pass) -> int:
+        asked = 0
+        clock = self._parts.clock
+        end = self._parts.store.max_offset_in_queue(TRANS_HALF_TOPIC, _QUEUE)
+        while run.half_offset < end and clock.now_ms() - run.started_ms < PASS_TIME_MAX_MS:
+            op_offset = run.decided.pop(run.half_offset, None)
+            if op_offset is not None:
+                run.op_done.add(op_offset)
+                run.half_offset += 1
+                continue
+            half = self._half_at(run)
+            if half is None:
+                continue
+            verdict = self._judge(half, run)
+            if verdict is None:
+                break
+            asked += verdict
+        return asked
+
+    def _half_at(self, run: _Pass) -> Record | None:
+        """Return the half message to judge; one that cannot be read is passed over."""
+        records = self._read(TRANS_HALF_TOPIC, run.half_offset, 1)
+        if not records:
+            logger.warning("half message passed over: offset=%d", run.half_offset)
+            run.half_offset += 1
+            return None
+        run.half_offset = records[0].queue_offset
+        return records[0]
+
+    def _judge(self, half: Record, run: _Pass) -> int | None:
+        """Do what is due for a half message: 1 asked, 0 not asked, None stop the pass."""
+        parts, properties = self._parts, half.properties
+        now_ms = parts.clock.now_ms()
+        if self._is_given_up(half, properties, now_ms):
+            self._give_up(half)
+            run.half_offset += 1
+            return 0
+        if half.store_timestamp >= run.started_ms:
+            return None
+        timeout_ms = parts.config.transaction_timeout_ms
+        age = now_ms - half.born_timestamp
+        immunity = self._immunity_ms(properties)
+        if immunity is not None:
+            if age < immunity:
+                return self._wait_out_immunity(half, properties, run)
+        elif 0 <= age < timeout_ms:
+            return None
+        limit = timeout_ms if immunity is None else immunity
+        late_op = (
+            run.last_op_born_ms is not None and run.last_op_born_ms - run.started_ms > timeout_ms
+        )
+        if (run.read_all_ops and age > limit) or late_op or age <= -1:
+            asked = self._ask(half, properties)
+            if asked is None:
+                return None
+            run.half_offset += 1
+            return asked
+        # What is undecided so far may be decided by an op record not read yet.
+        self._read_ops(run)
+        return 0
+
+    @staticmethod
+    def _immunity_ms(properties: dict[str, str]) -> int | None:
+        text = properties.get(CHECK_IMMUNITY_SECONDS, "")
+        return int(text) * 1000 if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+    def _wait_out_immunity(
+        self, half: Record, properties: dict[str, str], run: _Pass
+    ) -> int | None:
+        """Put a half message that nobody is to be asked about yet to the end of the queue."""
+        earlier = properties.get(PREPARED_QUEUE_OFFSET)
+        place = earlier if earlier is not None else str(half.queue_offset)
+        result = self._put(half, properties | {PREPARED_QUEUE_OFFSET: place})
+        if result is None:
+            return None
+        run.half_offset += 1
+        return 0
+
+    def _is_given_up(self, half: Record, properties: dict[str, str], now_ms: int) -> bool:
+        times = properties.get(TRANSACTION_CHECK_TIMES, "0")
+        hours = self._parts.store.config.file_reserved_hours
+        return (
+            times.isdigit() and int(times) >= self._parts.config.transaction_check_max
+        ) or now_ms - half.born_timestamp > hours * _HOUR_MS
+
+    def _give_up(self, half: Record) -> None:
+        topic = self._parts.topics.ensure(TRANS_CHECK_MAX_TOPIC, 1)
+        copy = replace(half_copy(half, half.properties), topic=topic.name, queue_id=0)
+        result = self._parts.store.put(copy)
+        logger.warning(
+            "transaction given up: id=%s kept=%s",
+            half.properties.get(UNIQ_KEY),
+            result.status.stored,
+        )
+
+    # -- asking ------------------------------------------------------------------------------
+
+    def _put(self, half: Record, properties: dict[str, str]) -> PutResult | None:
+        result = self._parts.store.put(half_copy(half, properties))
+        if not result.status.stored:
+            logger.error("half message not put again: reason=%s", result.reason)
+            return None
+        if len(self._moved) >= MOVED_COUNT_MAX:
+            del self._moved[next(iter(self._moved))]
+        self._moved[half.queue_offset] = result.queue_offset
+        return result
+
+    def _ask(self, half: Record, properties: dict[str, str]) -> int | None:
+        """Put a half message again and ask its producer; None when it cannot be put."""
+        times = properties.get(TRANSACTION_CHECK_TIMES, "0")
+        count = int(times) + 1 if times.isdigit() else 1
+        changed = properties | {TRANSACTION_CHECK_TIMES: str(count)}
+        result = self._put(half, changed)
+        if result is None:
+            return None
+        producer = self._parts.producers.pick(properties.get(PRODUCER_GROUP, ""))
+        if producer is None:
+            logger.warning("nobody to ask: group=%s", properties.get(PRODUCER_GROUP))
+            return 0
+        header = CheckTransactionRequest(
+            tran_state_table_offset=result.queue_offset,
+            commit_log_offset=result.physical_offset,
+            msg_id=properties.get(UNIQ_KEY),
+            transaction_id=properties.get(UNIQ_KEY),
+            offset_msg_id=result.message_id,
+        )
+        try:
+            producer.connection.tell(
+                RequestCode.CHECK_TRANSACTION_STATE, header, _as_sent(half, changed, result)
+            )
+        except FlintError as error:
+            logger.warning("producer not asked: id=%s reason=%s", producer.client_id, error)
+            return 0
+        return 1
+
+
+def _as_sent(half: Record, properties: dict[str, str], result: PutResult) -> bytes:
+    """Return the half message as a record of the topic and queue it is meant for."""
+    message = half_copy(half, properties)
+    assert message.properties_text is not None
+    return bytes(
+        encode_record(
+            properties.get(REAL_TOPIC, "").encode(),
+            int(properties.get(REAL_QID, "0")),
+            message.flag,
+            result.queue_offset,
+            result.physical_offset,
+            message.sys_flag,
+            message.born_timestamp,
+            message.born_host,
+            result.store_timestamp,
+            message.store_host,
+            message.reconsume_times,
+            0,
+            message.body,
+            message.properties_text,
+        )
+    )

@@ -1,0 +1,73 @@
+"""The end of transactions: half messages become messages, or are forgotten.
+
+A half message that is decided gets an *op record*, whose body is its queue offset.  What has none
+is asked about: its producer is told to say how the transaction ended, again and again up to a
+limit.  A half message that was asked about is put again at the end of its queue, so that the
+queue of half messages can always move on.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from flintmq.broker.stored_text import stored_text
+from flintmq.format.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
+from flintmq.model.message import Message
+from flintmq.model.property_names import (
+    REAL_QID,
+    REAL_TOPIC,
+    TAGS,
+)
+from flintmq.model.topics import TRANS_OP_HALF_TOPIC
+
+if TYPE_CHECKING:
+    from flintmq.broker.parts import BrokerParts
+    from flintmq.format.record import Record
+
+logger = logging.getLogger(__name__)
+
+OP_TAG: Final = "d"
+
+
+def half_copy(record: Record, properties: dict[str, str]) -> Message:
+    """Return a stored half message to be put again, with other properties."""
+    return Message(
+        topic=record.topic,
+        queue_id=record.queue_id,
+        body=bytes(record.body),
+        properties=properties,
+        properties_text=stored_text(properties),
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_timestamp=record.born_timestamp,
+        born_host=record.born_host,
+        store_host=record.store_host,
+        reconsume_times=record.reconsume_times,
+    )
+
+
+def final_message(record: Record, half_offset: int) -> Message:
+    """Return the message that a committed half message becomes."""
+    properties = record.properties
+    return replace(
+        half_copy(record, properties),
+        topic=properties.get(REAL_TOPIC, ""),
+        queue_id=int(properties.get(REAL_QID, "0")),
+        sys_flag=record.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT,
+        prepared_transaction_offset=half_offset,
+    )
+
+
+def op_record(parts: BrokerParts, half: Record) -> Message:
+    """Return the record that says that a half message is decided."""
+    return Message(
+        topic=TRANS_OP_HALF_TOPIC,
+        queue_id=half.queue_id,
+        body=str(half.queue_offset).encode(),
+        properties={TAGS: OP_TAG},
+        born_timestamp=parts.clock.now_ms(),
+        born_host=parts.store_host,
+        store_host=parts.store_host,
+    )

@@ -1,0 +1,67 @@
+"""Settings of a name server."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Self
+
+from flintmq.settings import (
+    Owner,
+    Setting,
+    check_ranges,
+    from_properties,
+    number,
+    settings_of,
+    switch,
+    text,
+    to_properties,
+)
+from flintmq.settings.setting import Codec
+
+LOOPBACK: Final = "127.0.0.1"
+_FILE: Final = Codec(Path, str, "a file")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamesrvConfig:
+    """Settings of one name server.  Times are milliseconds."""
+
+    listen_port: int = number("listenPort", 9876, maximum=65535, owner=Owner.SERVER)
+    bind_address: str = text("bindAddress", LOOPBACK, owner=Owner.FLINTMQ)
+    idle_timeout_s: int = number(
+        "serverChannelMaxIdleTimeSeconds", 120, minimum=1, owner=Owner.SERVER
+    )
+    kv_config_path: Path = field(
+        default_factory=lambda: Path.home() / "namesrv" / "kvConfig.json",
+        metadata={"setting": Setting("kvConfigPath", _FILE, Owner.NAMESRV)},
+    )
+    config_store_path: Path = field(
+        default_factory=lambda: Path.home() / "namesrv" / "namesrv.properties",
+        metadata={"setting": Setting("configStorePath", _FILE, Owner.NAMESRV)},
+    )
+    rocketmq_home: str = text("rocketmqHome", "", owner=Owner.NAMESRV)
+    product_env_name: str = text("productEnvName", "center", owner=Owner.NAMESRV)
+    cluster_test: bool = switch("clusterTest", owner=Owner.NAMESRV)
+    order_message_enable: bool = switch("orderMessageEnable", owner=Owner.NAMESRV)
+    broker_timeout_ms: int = number("brokerTimeoutMillis", 120_000, minimum=1, owner=Owner.FLINTMQ)
+    scan_interval_ms: int = number(
+        "scanNotActiveBrokerInterval", 10_000, minimum=1, owner=Owner.FLINTMQ
+    )
+
+    def __post_init__(self) -> None:
+        check_ranges(SETTINGS, self)
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> Self:
+        """Read the settings out of a name server's properties."""
+        return cls(**from_properties(SETTINGS, properties))
+
+    def to_properties(self) -> dict[str, str]:
+        """Return RocketMQ key → text."""
+        return to_properties(SETTINGS, self)
+
+
+SETTINGS: Final[Mapping[str, Setting]] = settings_of(NamesrvConfig)
+
+EDITABLE: Final = frozenset({"orderMessageEnable", "clusterTest", "productEnvName"})
+"""What may be changed while a name server runs: nothing that is a path, a port or an address."""

@@ -1,0 +1,86 @@
+"""A running name server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from flintmq.namesrv.config import EDITABLE, SETTINGS, NamesrvConfig
+from flintmq.namesrv.kv_config import KvConfig
+from flintmq.namesrv.processors import NamesrvProcessors, processor_table
+from flintmq.namesrv.routes import RouteTable
+from flintmq.remoting import Limits, RemotingServer, bind
+from flintmq.settings.live_config import LiveConfig
+
+if TYPE_CHECKING:
+    from flintmq.remoting import Connection
+
+logger = logging.getLogger(__name__)
+
+
+def system_now_ms() -> int:
+    """Return the time of the machine."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Namesrv:
+    """A name server that accepts connections."""
+
+    host: str
+    port: int
+    routes: RouteTable
+    server: RemotingServer
+
+    @property
+    def address(self) -> str:
+        """Where clients find it."""
+        return f"{self.host}:{self.port}"
+
+
+@asynccontextmanager
+async def run_namesrv(
+    config: NamesrvConfig, *, now_ms: Callable[[], int] = system_now_ms
+) -> AsyncIterator[Namesrv]:
+    """Start a name server and yield it once it accepts connections."""
+    routes = RouteTable()
+    pairs = KvConfig(config.kv_config_path)
+    pairs.load()
+    live = LiveConfig(config, SETTINGS, editable=EDITABLE, overlay=config.config_store_path)
+    live.load()
+
+    def lost(connection: Connection) -> None:
+        for address in routes.lost(connection):
+            logger.warning("broker gone with its connection: at=%s", address)
+
+    processors = NamesrvProcessors(routes, pairs, live, now_ms)
+    async with RemotingServer.listen(
+        processor_table(processors),
+        sockets=[bind(config.bind_address, config.listen_port)],
+        limits=Limits(idle_timeout_ms=config.idle_timeout_s * 1000),
+        on_close=lost,
+    ) as server:
+        scanner = asyncio.create_task(_scan_forever(routes, config, now_ms), name="broker scan")
+        logger.info("name server ready: host=%s port=%d", config.bind_address, server.ports[0])
+        try:
+            yield Namesrv(config.bind_address, server.ports[0], routes, server)
+        finally:
+            scanner.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await scanner
+
+
+async def _scan_forever(
+    routes: RouteTable, config: NamesrvConfig, now_ms: Callable[[], int]
+) -> None:
+    while True:
+        await asyncio.sleep(config.scan_interval_ms / 1000)
+        for address, connection in routes.expire(now_ms(), config.broker_timeout_ms):
+            logger.warning("broker silent for too long: at=%s", address)
+            connection.close()
