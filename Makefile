@@ -4,16 +4,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS ?= 2
+DATA ?= .run/data
 # Hashes, but no addresses: where packages come from is the machine's business.
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
     --no-header --no-annotate --quiet --upgrade
 
-.PHONY: help run setup setup-dev test check format bench lock java clean
+.PHONY: help run demo-store setup setup-dev test check format bench bench-pipeline lock java clean
 
 help: ## what the targets do
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
 
-run: setup ## set up and show the store at work: write, read, recover, verify
+run: setup ## set up and serve: a name server and a broker, until interrupted
+	$(BIN)/flintmq serve --data $(DATA)
+
+demo-store: setup ## show the store at work: write, read, recover, verify
 	$(BIN)/python examples/store_demo.py
 
 setup: $(VENV)/.core ## the virtual environment with the core, pinned
@@ -48,6 +52,9 @@ format: setup-dev ## put the sources into house format
 
 bench: setup-dev ## benchmarks, as a table and as bench/results.json
 	$(BIN)/python -m bench.store --json bench/results.json
+
+bench-pipeline: setup-dev java ## benchmarks of the pipeline on Spark; --messages in ARGS
+	$(BIN)/python -m bench.pipeline --json bench/results-pipeline.json $(ARGS)
 
 lock: setup-dev ## pin the dependencies again
 	$(PIP) uv

@@ -11,7 +11,7 @@ from flintmq.offline import Findings, Severity
 
 def to_json(value: object) -> str:
     """Return a report as indented JSON.  Only ASCII is written, so no terminal is harmed."""
-    return json.dumps(_plain(value), indent=2)
+    return json.dumps(plain(value), indent=2)
 
 
 _encode_line: Final = json.JSONEncoder(separators=(",", ":")).encode
@@ -22,7 +22,8 @@ def line(value: object) -> str:
     return _encode_line(value)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return a report as objects, lists, texts and numbers."""
     if isinstance(value, Findings):
         return _findings(value)
     if isinstance(value, Enum):
@@ -31,13 +32,13 @@ def _plain(value: Any) -> Any:
         return str(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value)]
-        return {_camel(name): _plain(getattr(value, name)) for name in names}
+        return {_camel(name): plain(getattr(value, name)) for name in names}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return {_camel(name): _plain(item) for name, item in value._asdict().items()}
+        return {_camel(name): plain(item) for name, item in value._asdict().items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, dict):
-        return {str(name): _plain(item) for name, item in value.items()}
+        return {str(name): plain(item) for name, item in value.items()}
     return value
 
 
@@ -49,7 +50,7 @@ def _findings(findings: Findings) -> dict[str, Any]:
             {"severity": severity.value, "kind": kind.value, "count": count}
             for (severity, kind), count in findings.counts.items()
         ],
-        "kept": [_plain(finding) for finding in findings],
+        "kept": [plain(finding) for finding in findings],
     }
 
 

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 import click
 
 from flintmq import __version__
-from flintmq.cli.store import OutputClosedError, store
+from flintmq.cli.exit_codes import EXIT_INTERRUPTED, EXIT_UNREADABLE
+from flintmq.cli.output import OutputClosedError
+from flintmq.cli.pipeline import pipeline
+from flintmq.cli.serving import broker_command, namesrv_command, serve_command
+from flintmq.cli.store import store
 from flintmq.cli.text import printable
 from flintmq.errors import FlintError
-
-EXIT_UNREADABLE = 3
-EXIT_INTERRUPTED = 130
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -22,7 +23,11 @@ def flintmq() -> None:
     """FlintMQ: Apache RocketMQ 4.9, rebuilt in Python."""
 
 
+flintmq.add_command(serve_command)
+flintmq.add_command(namesrv_command)
+flintmq.add_command(broker_command)
 flintmq.add_command(store)
+flintmq.add_command(pipeline)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -18,17 +18,26 @@ _SIZE = click.IntRange(min=1)
 
 def store_options(command: Command) -> Command:
     """Add the store directory, and what cannot always be detected about it."""
+    command = size_options(command)
+    for decorate in (
+        click.option(
+            "--commitlog",
+            "log_directories",
+            metavar="DIR",
+            multiple=True,
+            type=click.Path(path_type=Path),
+            help="Directory of the commit log, where it is not DIR/commitlog; repeatable.",
+        ),
+        click.argument("directory", metavar="DIR", type=click.Path(path_type=Path)),
+    ):
+        command = decorate(command)
+    return command
+
+
+def size_options(command: Command) -> Command:
+    """Add the sizes of files, by the names of the fields of ``SizeOptions``."""
     for decorate in reversed(
         (
-            click.argument("directory", metavar="DIR", type=click.Path(path_type=Path)),
-            click.option(
-                "--commitlog",
-                "log_directories",
-                metavar="DIR",
-                multiple=True,
-                type=click.Path(path_type=Path),
-                help="Directory of the commit log, where it is not DIR/commitlog; repeatable.",
-            ),
             click.option(
                 "--commitlog-file-size",
                 "log_file_size",

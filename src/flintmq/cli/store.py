@@ -7,33 +7,26 @@ from typing import Any
 import click
 
 from flintmq.cli.dump_table import table_head, table_line
+from flintmq.cli.exit_codes import EXIT_FINE, EXIT_PROBLEMS
+from flintmq.cli.findings_output import complain, exit_code
 from flintmq.cli.json_output import line, to_json
 from flintmq.cli.options import delay_levels_option, open_store, parse_bound, store_options
+from flintmq.cli.output import write_line
 from flintmq.cli.progress import progress_bar
 from flintmq.cli.stat_text import stat_lines
 from flintmq.cli.text import plural, printable
-from flintmq.cli.verify_text import finding_line, verify_lines
-from flintmq.errors import FlintError
+from flintmq.cli.verify_text import verify_lines
 from flintmq.format.delay_levels import DelayLevels
 from flintmq.offline import (
     Dump,
-    Findings,
     OutputError,
     RequestError,
     Selection,
-    Severity,
     rebuild,
     stat,
     verify,
 )
 from flintmq.offline.findings import DETAILS_MAX
-
-EXIT_FINE = 0
-EXIT_PROBLEMS = 1
-
-
-class OutputClosedError(FlintError):
-    """Whoever read the output has gone."""
 
 
 @click.group()
@@ -52,11 +45,11 @@ def stat_command(directory: Path, form: str, **sizes: Any) -> int:
     """Show files, offsets, queues, index, checkpoint and the sizes that were detected."""
     result = stat(open_store(directory, **sizes))
     if form == "json":
-        _write(to_json(result))
+        write_line(to_json(result))
     else:
         for text in stat_lines(result):
-            _write(text)
-    return _exit_code(result.findings)
+            write_line(text)
+    return exit_code(result.findings)
 
 
 @store.command("dump")
@@ -107,11 +100,11 @@ def dump_command(
     with progress_bar("dump", shown=not sys.stdout.isatty()) as progress:
         dump = Dump(layout, selection, delay_levels=delay_levels, progress=progress)
         if form == "table":
-            _write(table_head())
+            write_line(table_head())
         for message in dump.messages():
-            _write(line(message) if form == "jsonl" else table_line(message))
-    _complain(dump.findings)
-    return _exit_code(dump.findings)
+            write_line(line(message) if form == "jsonl" else table_line(message))
+    complain(dump.findings)
+    return exit_code(dump.findings)
 
 
 @store.command("verify")
@@ -150,10 +143,10 @@ def verify_command(
             progress=progress,
         )
     if form == "json":
-        _write(to_json(report))
+        write_line(to_json(report))
     else:
         for text in verify_lines(report):
-            _write(text)
+            write_line(text)
     return EXIT_FINE if report.is_sound else EXIT_PROBLEMS
 
 
@@ -193,30 +186,10 @@ def rebuild_command(
             )
         except OutputError as error:
             raise click.UsageError(printable(str(error))) from error
-    _write(
+    write_line(
         f"{plural(report.record_count, 'record')}: {plural(report.unit_count, 'unit')} in "
         f"{plural(report.queue_count, 'queue')}, {report.index_entry_count} index entries in "
         f"{plural(report.index_file_count, 'file')}"
     )
-    _complain(report.findings)
-    return _exit_code(report.findings)
-
-
-def _write(text: str) -> None:
-    # click.echo would flush after every line, and click takes a closed pipe for a failure.
-    try:
-        sys.stdout.write(text + "\n")
-    except BrokenPipeError as error:
-        raise OutputClosedError from error
-
-
-def _complain(findings: Findings) -> None:
-    for finding in findings:
-        click.echo(f"flintmq: {finding_line(finding)}", err=True)
-    missing = len(findings) - findings.shown.total()
-    if missing > 0:
-        click.echo(f"flintmq: and {missing} more", err=True)
-
-
-def _exit_code(findings: Findings) -> int:
-    return EXIT_PROBLEMS if findings.total(Severity.PROBLEM) else EXIT_FINE
+    complain(report.findings)
+    return exit_code(report.findings)

@@ -18,6 +18,14 @@ class NotAStoreError(OfflineError):
         super().__init__(f"{path}: not a store: {reason}")
 
 
+class StoreInUseError(OfflineError):
+    """A broker runs in a store that must stand still, or another tool changes it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        super().__init__(f"{path}: in use: a broker holds its lock, or another tool does")
+
+
 class OutputError(OfflineError):
     """The place for new files is not free, or lies in the store that is read."""
 

@@ -152,7 +152,8 @@ class QueueWriter:
     def _units_per_file(self) -> int:
         return self._file_size // UNIT_SIZE
 
-    def _queue_directory(self, run: UnitRun) -> Path | None:
+    def directory_of(self, run: UnitRun) -> Path | None:
+        """Return where the files of a queue are, None when no directory can have its name."""
         try:
             return safe_child(self._directory, run.topic) / str(run.queue_id)
         except StoreError:
@@ -168,7 +169,7 @@ class QueueWriter:
             self._write(run, first, PRE_BLANK * (end - first))
 
     def _write(self, run: UnitRun, first: int, units: bytes) -> None:
-        directory = self._queue_directory(run)
+        directory = self.directory_of(run)
         if directory is None or (first + 1) * UNIT_SIZE + len(units) > OFFSET_MAX:
             return
         at, end = first * UNIT_SIZE, first * UNIT_SIZE + len(units)
@@ -191,7 +192,7 @@ class QueueWriter:
 
     def _remove(self, run: UnitRun) -> None:
         """Drop the units of a topic that was deleted and made anew."""
-        directory = self._queue_directory(run)
+        directory = self.directory_of(run)
         for path in [path for path in self._made if path.parent == directory]:
             self._files.remove(path)
             del self._made[path]

@@ -65,16 +65,20 @@ class LogScan:
         *,
         check_crc: bool,
         start: int | None = None,
+        last_time: int = 0,
         progress: Progress | None = None,
     ) -> None:
-        """Scan ``log`` from ``start``, where a record must stand; from its beginning for None."""
+        """Scan ``log`` from ``start``, where a record must stand; from its beginning for None.
+
+        ``last_time`` is the store time of the record before ``start``, as far as it is known.
+        """
         self._log = log
         self._check_crc = check_crc
         self._start = log.start if start is None else start
         self._progress = progress
         self._total = log.size
         self._done = 0
-        self._last_time = 0
+        self._last_time = last_time
         self._ended = False
         self._starts: list[int] = []
         self.end = self._start
@@ -92,7 +96,7 @@ class LogScan:
 
     def batches(self) -> Generator[list[CheckedRecord], None, None]:
         """Yield the records in log order, many at a time."""
-        files = self._written_files()
+        files = self.written_files()
         previous_end: int | None = None
         for file in files:
             if file.first_offset + file.size <= self._start:
@@ -102,7 +106,7 @@ class LogScan:
                 reason = "no file holds this range"
                 self._damage(previous_end, file.first_offset, Kind.LOG_GAP, file, reason)
             previous_end = file.first_offset + self._log.file_size
-            yield from self._scan_file(file, is_last=file is files[-1])
+            yield from self.scan_file(file, is_last=file is files[-1])
             self._done += file.size
             if self._ended:
                 return
@@ -117,7 +121,7 @@ class LogScan:
             return True
         return at < len(self._starts) and self._starts[at] < end
 
-    def _written_files(self) -> list[DataFile]:
+    def written_files(self) -> list[DataFile]:
         """Return the files up to the last one that anything was written to."""
         files = list(self._log.files)
         while files:
@@ -131,7 +135,10 @@ class LogScan:
             self.unused_files.insert(0, files.pop())
         return files
 
-    def _scan_file(self, file: DataFile, *, is_last: bool) -> Iterator[list[CheckedRecord]]:
+    def scan_file(
+        self, file: DataFile, *, is_last: bool
+    ) -> Generator[list[CheckedRecord], None, None]:
+        """Yield the records of one file; behind those of the last one the log ends."""
         region = open_for_reading(self._log.layer, file.path)
         if region is None:
             self.deleted_files.append(file)
@@ -256,11 +263,15 @@ class LogScan:
                 self.tail_reason = "something was written behind the end of the log"
 
     def _damage(self, start: int, end: int, kind: Kind, file: DataFile, reason: str) -> None:
+        self.note_damage(Damage(start, end, kind, self._log.name_of(file.path), reason))
+
+    def note_damage(self, damage: Damage) -> None:
+        """Remember a damaged range, which starts behind all that were noted before."""
         self.damage_count += 1
-        self.damage_bytes += end - start
+        self.damage_bytes += damage.end - damage.start
         if len(self.damages) < DAMAGE_COUNT_MAX:
-            self._starts.append(start)
-            self.damages.append(Damage(start, end, kind, self._log.name_of(file.path), reason))
+            self._starts.append(damage.start)
+            self.damages.append(damage)
 
 
 def _ranges(region: MappedRegion, start: int) -> list[tuple[int, int]]:

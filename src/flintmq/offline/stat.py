@@ -132,7 +132,7 @@ def _stat_queues(layout: StoreLayout, log: LogFiles, queues: QueueFiles, result:
             QueueStat(
                 topic=key[0],
                 queue_id=key[1],
-                min_offset=_min_offset(key, queues, log.start, end),
+                min_offset=min_offset(key, queues, log.start, end),
                 max_offset=end,
                 physical_end=physical_end,
                 file_count=len(found),
@@ -142,7 +142,7 @@ def _stat_queues(layout: StoreLayout, log: LogFiles, queues: QueueFiles, result:
         )
 
 
-def _min_offset(key: QueueKey, queues: QueueFiles, log_start: int, end: int) -> int:
+def min_offset(key: QueueKey, queues: QueueFiles, log_start: int, end: int) -> int:
     """Return the first unit whose record is still kept; units ascend by physical offset."""
     low, high = queues.first_offset(key), end
     while low < high:

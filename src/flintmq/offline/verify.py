@@ -99,7 +99,7 @@ def verify(
         )
         index_check = None
         if check_index:
-            index_check = _make_index_check(layout, regions, log, scan, findings)
+            index_check = make_index_check(layout, regions, log, scan, findings)
         if index_check is not None:
             stack.callback(index_check.close)
         derivation = Derivation(
@@ -109,8 +109,8 @@ def verify(
             derivation.feed(batch)
         derivation.finish()
         if scan.tail is not Tail.BLANK or not log.has_grown():
-            _report_tail(layout, scan, findings)
-        _report_log(layout, scan, findings)
+            report_tail(layout, scan, findings)
+        report_log(layout, scan, findings)
         queue_check.finish()
         if index_check is not None:
             index_check.finish()
@@ -121,13 +121,14 @@ def verify(
     report.index_file_count = len(layout.index_files)
     report.queue_count = len(queues.keys)
     report.unit_count = queue_check.unit_count
-    _count_log(layout, scan, report)
+    count_log(layout, scan, report)
     return report
 
 
-def _make_index_check(
+def make_index_check(
     layout: StoreLayout, regions: Regions, log: LogFiles, scan: LogScan, findings: Findings
 ) -> IndexCheck | None:
+    """Return the check of the index; None, and a finding, when it cannot be read."""
     geometry = find_geometry(layout, regions)
     if geometry is None:
         reason = "the number of slots cannot be told from the entries; give it by an option"
@@ -139,7 +140,8 @@ def _make_index_check(
     return IndexCheck(cursor, log, scan, findings, unclean=unclean)
 
 
-def _count_log(layout: StoreLayout, scan: LogScan, report: VerifyReport) -> None:
+def count_log(layout: StoreLayout, scan: LogScan, report: VerifyReport) -> None:
+    """Put into a report what was read of the log."""
     report.log_start = layout.log_files[0].first_offset if layout.log_files else 0
     report.log_end = scan.end
     report.log_file_count = len(layout.log_files)
@@ -151,7 +153,8 @@ def _count_log(layout: StoreLayout, scan: LogScan, report: VerifyReport) -> None
     report.damages = scan.damages[:DAMAGES_KEPT_MAX]
 
 
-def _report_log(layout: StoreLayout, scan: LogScan, findings: Findings) -> None:
+def report_log(layout: StoreLayout, scan: LogScan, findings: Findings) -> None:
+    """Report the damage in a log, and its files that were not read."""
     for damage in scan.damages:
         findings.problem(damage.kind, damage.file, damage.start, _describe(damage))
     uncounted = scan.damage_count - len(scan.damages)
@@ -166,7 +169,8 @@ def _report_log(layout: StoreLayout, scan: LogScan, findings: Findings) -> None:
         findings.note(Kind.DELETED, layout.name_of(file.path), file.first_offset, reason)
 
 
-def _report_tail(layout: StoreLayout, scan: LogScan, findings: Findings) -> None:
+def report_tail(layout: StoreLayout, scan: LogScan, findings: Findings) -> None:
+    """Report what follows the last record of a log."""
     for severity, kind in _tail_finding(scan, unclean=layout.has_abort):
         name = _name_of_tail(layout, scan)
         reason = f"{scan.tail_reason} (up to {scan.tail_end})"

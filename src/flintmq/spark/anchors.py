@@ -28,6 +28,8 @@ from flintmq.format.sys_flag import host_sizes
 from flintmq.offline.layout import StoreLayout, find_store
 from flintmq.offline.queue_files import QueueFiles
 from flintmq.offline.regions import Regions
+from flintmq.spark.kernels.compiled import as_bytes
+from flintmq.spark.kernels.records import skip_records
 
 CHUNK_SIZE: Final = 1 << 20
 
@@ -120,6 +122,26 @@ def find_proven(
         ):
             maybe = position
     return None, maybe
+
+
+def walked_starts(
+    view: memoryview, start: int, stop: int, limit: int, base: int, *, step: int
+) -> list[int]:
+    """Follow the records from ``start`` and return the first one from each multiple of ``step`` on.
+
+    The walk ends at ``stop``, or where there is no whole record; checksums are not looked at.
+    """
+    data = as_bytes(view)
+    starts: list[int] = []
+    position, stop = start, min(stop, limit)
+    while True:
+        following = (position // step + 1) * step
+        position = skip_records(data, position, min(following, stop), limit, base)
+        if not following <= position < stop:
+            return starts
+        if skip_records(data, position, position + 1, limit, base) == position:
+            return starts
+        starts.append(position)
 
 
 def candidates(

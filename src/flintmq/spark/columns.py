@@ -1,5 +1,7 @@
-"""The columns of the table: names, types, and which of them a reader has to build."""
+"""The columns of each table: names, types, and which of them a reader has to build."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
@@ -21,62 +23,81 @@ from flintmq.spark.errors import ColumnError
 CORRUPT_REASON: Final = "_corruptReason"
 CORRUPT_SIZE: Final = "_corruptSize"
 
-_STRING: Final = (StringType(), pa.string())
-_INT: Final = (IntegerType(), pa.int32())
-_LONG: Final = (LongType(), pa.int64())
-_BOOLEAN: Final = (BooleanType(), pa.bool_())
-_BINARY: Final = (BinaryType(), pa.binary())
-_TIME: Final = (TimestampType(), pa.timestamp("us", tz="UTC"))
-_MAP: Final = (MapType(StringType(), StringType()), pa.map_(pa.string(), pa.string()))
-
-_MESSAGE: Final[dict[str, tuple[DataType, pa.DataType]]] = {
-    "topic": _STRING,
-    "brokerName": _STRING,
-    "queueId": _INT,
-    "queueOffset": _LONG,
-    "body": _BINARY,
-    "tags": _STRING,
-    "keys": _STRING,
-    "properties": _MAP,
-    "storeTimestamp": _TIME,
-    "bornTimestamp": _TIME,
-    "bornHost": _STRING,
-    "storeHost": _STRING,
-    "msgId": _STRING,
-    "offsetMsgId": _STRING,
-    "sysFlag": _INT,
-    "flag": _INT,
-    "reconsumeTimes": _INT,
-    "preparedTransactionOffset": _LONG,
-    "physicalOffset": _LONG,
-    "storeSize": _INT,
-    "bodyCRC": _INT,
-    "crcOk": _BOOLEAN,
-    "fileName": _STRING,
-    "path": _STRING,
-}
-_CORRUPT: Final[dict[str, tuple[DataType, pa.DataType]]] = {
-    CORRUPT_REASON: _STRING,
-    CORRUPT_SIZE: _LONG,
-}
-_ALL: Final = _MESSAGE | _CORRUPT
+STRING: Final = (StringType(), pa.string())
+INT: Final = (IntegerType(), pa.int32())
+LONG: Final = (LongType(), pa.int64())
+BOOLEAN: Final = (BooleanType(), pa.bool_())
+BINARY: Final = (BinaryType(), pa.binary())
+TIME: Final = (TimestampType(), pa.timestamp("us", tz="UTC"))
+MAP: Final = (MapType(StringType(), StringType()), pa.map_(pa.string(), pa.string()))
 
 
-def table_schema(*, with_corrupt: bool) -> StructType:
-    """Return the schema of the table; the corrupt columns are there when damage gives rows."""
-    columns = _ALL if with_corrupt else _MESSAGE
-    return StructType([StructField(name, kind) for name, (kind, _) in columns.items()])
+@dataclass(frozen=True, slots=True)
+class ColumnSet:
+    """The columns that a table has, each with its type in Spark and in Arrow."""
 
+    kinds: Mapping[str, tuple[DataType, pa.DataType]]
 
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow form of a schema; ColumnError if the table does not have its columns."""
-    fields = []
-    for field in schema.fields:
-        if field.name not in _ALL:
-            raise ColumnError(f"there is no column {field.name!r}; there are {', '.join(_ALL)}")
-        kind, arrow = _ALL[field.name]
+    def struct(self) -> StructType:
+        """Return the schema that Spark shows."""
+        return StructType([StructField(name, kind) for name, (kind, _) in self.kinds.items()])
+
+    def arrow(self, schema: StructType | None = None) -> pa.Schema:
+        """Return the Arrow form of a schema, of all columns for None.
+
+        ColumnError if the table does not have the columns that the schema asks for.
+        """
+        return pa.schema([self._field(field) for field in (schema or self.struct()).fields])
+
+    def _field(self, field: StructField) -> pa.Field:
+        if field.name not in self.kinds:
+            known = ", ".join(self.kinds)
+            raise ColumnError(f"there is no column {field.name!r}; there are {known}")
+        kind, arrow = self.kinds[field.name]
         if field.dataType != kind:
             wanted, actual = field.dataType.simpleString(), kind.simpleString()
             raise ColumnError(f"the column {field.name} is {actual}, not {wanted}")
-        fields.append(pa.field(field.name, arrow, nullable=field.nullable))
-    return pa.schema(fields)
+        return pa.field(field.name, arrow, nullable=field.nullable)
+
+
+MESSAGE: Final = ColumnSet(
+    {
+        "topic": STRING,
+        "brokerName": STRING,
+        "queueId": INT,
+        "queueOffset": LONG,
+        "body": BINARY,
+        "tags": STRING,
+        "keys": STRING,
+        "properties": MAP,
+        "storeTimestamp": TIME,
+        "bornTimestamp": TIME,
+        "bornHost": STRING,
+        "storeHost": STRING,
+        "msgId": STRING,
+        "offsetMsgId": STRING,
+        "sysFlag": INT,
+        "flag": INT,
+        "reconsumeTimes": INT,
+        "preparedTransactionOffset": LONG,
+        "physicalOffset": LONG,
+        "storeSize": INT,
+        "bodyCRC": INT,
+        "crcOk": BOOLEAN,
+        "fileName": STRING,
+        "path": STRING,
+    }
+)
+MESSAGE_OR_DAMAGE: Final = ColumnSet(
+    {**MESSAGE.kinds, CORRUPT_REASON: STRING, CORRUPT_SIZE: LONG},
+)
+
+
+def table_schema(*, with_corrupt: bool) -> StructType:
+    """Return the schema of messages; the corrupt columns are there when damage gives rows."""
+    return (MESSAGE_OR_DAMAGE if with_corrupt else MESSAGE).struct()
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow form of a schema of messages."""
+    return MESSAGE_OR_DAMAGE.arrow(schema)

@@ -48,3 +48,51 @@ class SplitError(SparkSourceError):
             f"{self.boundary}; one of them is damaged (a splitSize of the whole file reads the "
             "log without the queues)"
         )
+
+
+class RebuildError(SparkSourceError):
+    """The files that a rebuild has written are not as they should be; the old ones stay."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name = name
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
+
+
+class StateError(SparkSourceError):
+    """A small file of a store, of which a table is made, says nothing that can be used."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+class DataLossError(SparkSourceError):
+    """What a stream would read next is not in the store any more."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason} (the option failOnDataLoss=false goes on without it)"
+
+
+class ArchiveError(SparkSourceError):
+    """An archive, or a store that it is made of or restored to, is not as it has to be."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"

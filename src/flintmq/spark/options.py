@@ -1,37 +1,48 @@
-"""The options of the data source, from text to values.
+"""The options of the data source: which there are, for which table, and what they say.
 
 Names are compared without regard to case, as Spark does; docs/spark.md lists them.
 """
 
 import difflib
-import json
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
 from flintmq.spark.errors import OptionError
+from flintmq.spark.offset_table import (
+    EARLIEST_TEXT,
+    ENDING,
+    LATEST_TEXT,
+    STARTING,
+    OffsetTable,
+    parse_offset_table,
+)
+from flintmq.spark.option_values import (
+    Given,
+    parse_broker_names,
+    parse_choice,
+    parse_count,
+    parse_names,
+    parse_paths,
+    parse_queue_ids,
+    parse_size,
+    parse_time,
+    parse_truth,
+)
 
 SPLIT_SIZE: Final = 64 << 20
-NAMES: Final = (
-    "path",
-    "paths",
-    "source",
-    "topic",
-    "startingTimestamp",
-    "endingTimestamp",
-    "onCorruptRecord",
-    "splitSize",
-    "brokerName",
-    "filterPushdown",
-)
-_KNOWN: Final = {name.lower(): name for name in NAMES}
-_SOURCES: Final = ("commitlog",)
-_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-_SIZE: Final = re.compile(r"([0-9]{1,18})\s*([kmg]?)(?:i?b)?", re.IGNORECASE)
-_MILLISECONDS: Final = re.compile(r"-?[0-9]{1,18}")
+
+
+class Source(Enum):
+    """Which table of a store directory is read."""
+
+    COMMIT_LOG = "commitlog"
+    QUEUES = "queues"
+    INDEX = "index"
+    OFFSETS = "offsets"
+    TOPICS = "topics"
+    GROUPS = "groups"
 
 
 class OnCorrupt(Enum):
@@ -42,6 +53,45 @@ class OnCorrupt(Enum):
     ROW = "row"
 
 
+class AccessPath(Enum):
+    """By which files the wanted messages are found."""
+
+    AUTO = "auto"
+    LOG = "log"
+    QUEUE = "queue"
+    INDEX = "index"
+
+
+_LOG: Final = frozenset({Source.COMMIT_LOG})
+_UNITS: Final = frozenset({Source.COMMIT_LOG, Source.QUEUES})
+_ALL: Final = frozenset(Source)
+_HOLDS_FOR: Final[dict[str, frozenset[Source]]] = {
+    "path": _ALL,
+    "paths": _ALL,
+    "source": _ALL,
+    "brokerName": _ALL,
+    "topic": frozenset({Source.COMMIT_LOG, Source.QUEUES, Source.OFFSETS, Source.TOPICS}),
+    "queueId": _UNITS,
+    "tags": _LOG,
+    "keys": _LOG,
+    "startingTimestamp": _LOG,
+    "endingTimestamp": _LOG,
+    STARTING: _UNITS,
+    ENDING: _UNITS,
+    "onCorruptRecord": _LOG,
+    "accessPath": _LOG,
+    "splitSize": _UNITS,
+    "filterPushdown": _LOG,
+    "maxBytesPerTrigger": _LOG,
+    "maxOffsetsPerTrigger": _LOG,
+    "failOnDataLoss": _LOG,
+    "namesrv": frozenset(),
+}
+NAMES: Final = tuple(_HOLDS_FOR)
+_KNOWN: Final = {name.lower(): name for name in NAMES}
+_NO_OFFSETS: Final = OffsetTable({}, {})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     """What to read.  Times are milliseconds, the end is exclusive; what is None does not restrict.
@@ -50,130 +100,116 @@ class ReadOptions:
     """
 
     paths: tuple[str, ...]
+    source: Source = Source.COMMIT_LOG
     topics: frozenset[str] | None = None
+    queue_ids: frozenset[int] | None = None
+    tags: frozenset[str] | None = None
+    keys: frozenset[str] | None = None
     starting_timestamp: int | None = None
     ending_timestamp: int | None = None
+    offsets: OffsetTable = field(default_factory=lambda: _NO_OFFSETS)
     on_corrupt: OnCorrupt = OnCorrupt.FAIL
+    access_path: AccessPath = AccessPath.AUTO
     split_size: int = SPLIT_SIZE
     broker_names: Mapping[str, str]
     filter_pushdown: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOptions:
+    """How a stream goes on.  A limit that is None is none."""
+
+    read: ReadOptions
+    from_latest: bool = False
+    bytes_max: int | None = None
+    rows_max: int | None = None
+    fail_on_data_loss: bool = True
+
+
+def parse_source(options: Mapping[str, str]) -> Source:
+    """Return which table is read; the schema depends on it."""
+    return parse_choice("source", _lowered(options), Source.COMMIT_LOG)
+
+
 def parse_on_corrupt(options: Mapping[str, str]) -> OnCorrupt:
     """Return what to do with damage; the schema depends on it."""
-    text = _lowered(options).get("oncorruptrecord", OnCorrupt.FAIL.value)
-    try:
-        return OnCorrupt(text.strip().lower())
-    except ValueError:
-        allowed = ", ".join(mode.value for mode in OnCorrupt)
-        raise OptionError(f"onCorruptRecord is one of {allowed}, not {text!r}") from None
+    return parse_choice("onCorruptRecord", _lowered(options), OnCorrupt.FAIL)
 
 
 def parse_options(options: Mapping[str, str]) -> ReadOptions:
     """Return the values of ``options``; OptionError for one that is unknown or means nothing."""
     given = _lowered(options)
-    refuse_unknown(given)
-    source = given.get("source", _SOURCES[0]).strip().lower()
-    if source not in _SOURCES:
-        raise OptionError(f"source is {' or '.join(_SOURCES)}, not {source!r}")
-    return ReadOptions(
-        paths=_paths(given),
-        topics=_topics(given.get("topic")),
-        starting_timestamp=_time("startingTimestamp", given),
-        ending_timestamp=_time("endingTimestamp", given),
-        on_corrupt=parse_on_corrupt(options),
-        split_size=_size(given.get("splitsize")),
-        broker_names=_broker_names(given.get("brokername")),
-        filter_pushdown=_truth("filterPushdown", given),
+    return _parse(given, parse_offset_table(given))
+
+
+def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
+    """Return the same for a stream, whose offsets are places in the log."""
+    given = _lowered(options)
+    start = given.get(STARTING.lower(), EARLIEST_TEXT).strip().lower()
+    if start not in (EARLIEST_TEXT, LATEST_TEXT):
+        raise OptionError(f"{STARTING} of a stream over directories is earliest or latest")
+    if ENDING.lower() in given:
+        raise OptionError(f"{ENDING} has no place in a stream: it follows the log as it grows")
+    if "accesspath" in given:
+        raise OptionError(
+            "accessPath has no place in a stream: queues and index come after the log"
+        )
+    read = replace(_parse(given, _NO_OFFSETS), access_path=AccessPath.LOG)
+    if read.source is not Source.COMMIT_LOG:
+        raise OptionError(f"source={read.source.value} is no stream; only commitlog is")
+    return StreamOptions(
+        read=read,
+        from_latest=start == LATEST_TEXT,
+        bytes_max=parse_size("maxBytesPerTrigger", given),
+        rows_max=parse_count("maxOffsetsPerTrigger", given),
+        fail_on_data_loss=parse_truth("failOnDataLoss", given, default=True),
     )
 
 
-def refuse_unknown(names: Iterable[str]) -> None:
-    """Raise OptionError for a name that no option has; it tells the nearest one."""
+def _parse(given: Given, offsets: OffsetTable) -> ReadOptions:
+    source = parse_choice("source", given, Source.COMMIT_LOG)
+    refuse_unknown(given, source)
+    read = ReadOptions(
+        paths=parse_paths(given),
+        source=source,
+        topics=parse_names("topic", given, ","),
+        queue_ids=parse_queue_ids(given),
+        tags=parse_names("tags", given, "||"),
+        keys=parse_names("keys", given, " "),
+        starting_timestamp=parse_time("startingTimestamp", given),
+        ending_timestamp=parse_time("endingTimestamp", given),
+        offsets=offsets,
+        on_corrupt=parse_choice("onCorruptRecord", given, OnCorrupt.FAIL),
+        access_path=parse_choice("accessPath", given, AccessPath.AUTO),
+        split_size=parse_size("splitSize", given) or SPLIT_SIZE,
+        broker_names=parse_broker_names(given),
+        filter_pushdown=parse_truth("filterPushdown", given, default=False),
+    )
+    _check_access_path(read)
+    return read
+
+
+def _check_access_path(read: ReadOptions) -> None:
+    path = read.access_path
+    if path is AccessPath.QUEUE and read.topics is None:
+        raise OptionError("accessPath=queue needs the option topic")
+    if path is AccessPath.INDEX and (read.topics is None or read.keys is None):
+        raise OptionError("accessPath=index needs the options topic and keys")
+
+
+def refuse_unknown(names: Iterable[str], source: Source = Source.COMMIT_LOG) -> None:
+    """Raise OptionError for a name that no option has, or that says nothing about a table."""
     for name in names:
-        if name.lower() in _KNOWN:
-            continue
-        near = difflib.get_close_matches(name.lower(), _KNOWN, n=1, cutoff=0.5)
-        hint = f"did you mean {_KNOWN[near[0]]}?" if near else f"known are {', '.join(NAMES)}"
-        raise OptionError(f"unknown option {name!r}; {hint}")
+        known = _KNOWN.get(name.lower())
+        if known is None:
+            near = difflib.get_close_matches(name.lower(), _KNOWN, n=1, cutoff=0.5)
+            hint = f"did you mean {_KNOWN[near[0]]}?" if near else f"known are {', '.join(NAMES)}"
+            raise OptionError(f"unknown option {name!r}; {hint}")
+        if known == "namesrv":
+            raise OptionError("namesrv: live topics cannot be read yet, only store directories")
+        if source not in _HOLDS_FOR[known]:
+            raise OptionError(f"the option {known} says nothing about source={source.value}")
 
 
 def _lowered(options: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in options.items()}
-
-
-def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
-    # Spark hands over one directory as "path" and a list of them as JSON in "paths".
-    found = [given["path"]] if given.get("path") else []
-    if "paths" in given:
-        found += _json_strings("paths", given["paths"])
-    if not found:
-        raise OptionError("no directory was given: load(DIRECTORY)")
-    return tuple(found)
-
-
-def _json_strings(name: str, text: str) -> list[str]:
-    try:
-        values = json.loads(text)
-    except ValueError:
-        values = None
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise OptionError(f"{name} is a JSON list of texts, not {text!r}")
-    return values
-
-
-def _topics(text: str | None) -> frozenset[str] | None:
-    if text is None:
-        return None
-    topics = frozenset(filter(None, map(str.strip, text.split(","))))
-    if not topics:
-        raise OptionError("topic names no topic")
-    return topics
-
-
-def _time(name: str, given: Mapping[str, str]) -> int | None:
-    text = given.get(name.lower())
-    if text is None:
-        return None
-    text = text.strip()
-    if _MILLISECONDS.fullmatch(text):
-        return int(text)
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        reason = f"{name} is a number of milliseconds or an ISO time, not {text!r}"
-        raise OptionError(reason) from None
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=UTC)
-    return round(time.timestamp() * 1000)
-
-
-def _size(text: str | None) -> int:
-    if text is None:
-        return SPLIT_SIZE
-    match = _SIZE.fullmatch(text.strip())
-    size = int(match[1]) * _UNITS[match[2].lower()] if match else 0
-    if size <= 0:
-        raise OptionError(f"splitSize is a number of bytes such as 1048576 or 64m, not {text!r}")
-    return size
-
-
-def _truth(name: str, given: Mapping[str, str]) -> bool:
-    text = given.get(name.lower(), "false").strip().lower()
-    if text not in ("true", "false"):
-        raise OptionError(f"{name} is true or false, not {text!r}")
-    return text == "true"
-
-
-def _broker_names(text: str | None) -> dict[str, str]:
-    if text is None:
-        return {}
-    if not text.lstrip().startswith("{"):
-        return {"": text}
-    try:
-        names = json.loads(text)
-    except ValueError:
-        names = None
-    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
-        raise OptionError("brokerName is a name, or a JSON object from directory to name")
-    return names

@@ -6,20 +6,20 @@ follows the records from the start of the file.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Final
 
-from flintmq.format.record import BLANK_SIZE, CheckedRecord
+from flintmq.format.record import BLANK_SIZE
 from flintmq.offline.dump import TIME_SLACK_MS
 from flintmq.offline.layout import DataFile, StoreLayout, find_store
 from flintmq.offline.log_files import LogFiles
 from flintmq.offline.regions import Regions, open_for_reading
 from flintmq.offline.resync import written_bounds
-from flintmq.spark.anchors import QueueProof, find_proven, whole_record
+from flintmq.spark.anchors import QueueProof, find_proven, walked_starts
 from flintmq.spark.errors import OptionError
 from flintmq.spark.options import ReadOptions
 from flintmq.spark.row_filter import Bounds
@@ -61,11 +61,25 @@ def _matches(pattern: Path) -> Iterator[Path]:
     return Path(*fixed).glob(str(Path(*pattern.parts[len(fixed) :])))
 
 
-def plan_splits(options: ReadOptions, store_time: Bounds) -> list[LogSplit]:
-    """Return the splits of all files that may hold records of the times asked for."""
+def broker_name(directory: Path, names: Mapping[str, str]) -> str | None:
+    """Return the name that the option ``brokerName`` gives a directory."""
+    return names.get(str(directory)) or names.get(directory.name) or names.get("") or None
+
+
+def plan_splits(
+    options: ReadOptions,
+    store_time: Bounds,
+    reach: Callable[[StoreLayout, str | None], Bounds] | None = None,
+) -> list[LogSplit]:
+    """Return the splits of all files that may hold records of the times asked for.
+
+    ``reach`` tells, for a store and its broker's name, which physical offsets are worth a look.
+    """
     splits: list[LogSplit] = []
     for directory in store_directories(options.paths):
-        for split in _StorePlan(directory, options).splits(store_time):
+        plan = StorePlan(directory, options)
+        physical = Bounds() if reach is None else reach(plan.layout, plan.broker_name)
+        for split in plan.splits(store_time, physical):
             if len(splits) >= SPLIT_COUNT_MAX:
                 raise OptionError(
                     f"more than {SPLIT_COUNT_MAX} splits; the splitSize of {options.split_size} "
@@ -83,21 +97,19 @@ class _PlannedFile:
     last_time: int
 
 
-class _StorePlan:
+class StorePlan:
     """The splits of one store."""
 
     def __init__(self, directory: Path, options: ReadOptions) -> None:
-        self._layout: StoreLayout = find_store(directory)
+        self.layout: StoreLayout = find_store(directory)
+        self.broker_name = broker_name(directory, options.broker_names)
         self._directory = directory
         self._split_size = options.split_size
-        names = options.broker_names
-        self._broker_name = (
-            names.get(str(directory)) or names.get(directory.name) or names.get("") or None
-        )
 
-    def splits(self, store_time: Bounds) -> Iterator[LogSplit]:
-        layout = self._layout
-        files = self._written_files()
+    def splits(self, store_time: Bounds, physical: Bounds) -> Iterator[LogSplit]:
+        """Yield the splits of the files that may hold something of these times and places."""
+        layout = self.layout
+        files = self.written_files()
         with Regions(layout.files) as regions, QueueProof(self._directory, layout) as proof:
             log = LogFiles(layout, regions)
             times = [log.first_store_time(file) for file in files]
@@ -105,6 +117,8 @@ class _StorePlan:
             for number, file in enumerate(files):
                 gap_start, previous_end = previous_end, file.first_offset + layout.log_file_size
                 if _is_outside(times, number, store_time):
+                    continue
+                if previous_end <= physical.low or file.first_offset > physical.high:
                     continue
                 if gap_start is not None and gap_start < file.first_offset:
                     yield self._gap(file, gap_start)
@@ -115,11 +129,47 @@ class _StorePlan:
                 for start, end in pairwise([*starts, file.first_offset + limit]):
                     yield self._split(planned, start, end)
 
-    def _written_files(self) -> list[DataFile]:
+    def between(self, start: int, end: int) -> Iterator[LogSplit]:
+        """Yield splits from one place to another, both of which a walk of the log has found."""
+        layout = self.layout
+        at = start
+        with QueueProof(self._directory, layout) as proof:
+            for file in layout.log_files:
+                first, limit = file.first_offset, min(file.size, layout.log_file_size)
+                if at >= end or first + layout.log_file_size <= at or first >= end:
+                    continue
+                if at < first:
+                    yield self._gap(file, at)
+                    at = first
+                # The log goes on behind ``end``, or would: nothing in here is its tail.
+                planned = _PlannedFile(file, limit, is_last=False, last_time=0)
+                stop = min(end, first + limit)
+                starts = self._starts_between(planned, at, stop, proof)
+                for begin, following in pairwise([at, *starts, stop]):
+                    yield self._split(planned, begin, following)
+                at = first + layout.log_file_size
+
+    def _starts_between(
+        self, planned: _PlannedFile, start: int, stop: int, proof: QueueProof
+    ) -> list[int]:
+        base = planned.file.first_offset
+        if stop - start <= self._split_size:
+            return []
+        if stop == base + planned.limit and start == base:
+            return self._starts(planned, proof)[1:]
+        region = open_for_reading(self.layout.files, planned.file.path)
+        if region is None:
+            return []
+        with closing(region):
+            limit = min(planned.limit, region.size)
+            found = self._walked_starts(region.view, limit, base, start - base, stop - base)
+        return [base + position for position in found if start < base + position < stop]
+
+    def written_files(self) -> list[DataFile]:
         """Return the files up to the last one that anything was written to."""
-        files = list(self._layout.log_files)
+        files = list(self.layout.log_files)
         while files:
-            region = open_for_reading(self._layout.files, files[-1].path)
+            region = open_for_reading(self.layout.files, files[-1].path)
             if region is not None:
                 with closing(region):
                     if any(region.view[:BLANK_SIZE]):
@@ -131,9 +181,9 @@ class _StorePlan:
 
     def _split(self, planned: _PlannedFile, start: int, end: int) -> LogSplit:
         return LogSplit(
-            files=self._layout.files,
+            files=self.layout.files,
             store=str(self._directory),
-            broker_name=self._broker_name,
+            broker_name=self.broker_name,
             path=str(planned.file.path),
             file_start=planned.file.first_offset,
             file_size=planned.limit,
@@ -145,9 +195,9 @@ class _StorePlan:
 
     def _gap(self, file: DataFile, start: int) -> LogSplit:
         return LogSplit(
-            files=self._layout.files,
+            files=self.layout.files,
             store=str(self._directory),
-            broker_name=self._broker_name,
+            broker_name=self.broker_name,
             path=str(file.path),
             file_start=start,
             file_size=0,
@@ -162,7 +212,7 @@ class _StorePlan:
         starts = [base]
         if self._split_size >= limit:
             return starts
-        region = open_for_reading(self._layout.files, planned.file.path)
+        region = open_for_reading(self.layout.files, planned.file.path)
         if region is None:
             return starts
         with closing(region):
@@ -189,19 +239,12 @@ class _StorePlan:
                 starts.append(position)
         return starts
 
-    def _walked_starts(self, view: memoryview, limit: int, base: int) -> list[int]:
+    def _walked_starts(
+        self, view: memoryview, limit: int, base: int, position: int = 0, stop: int | None = None
+    ) -> list[int]:
         """Follow the records up to the first damage; what comes behind stays one split."""
-        starts: list[int] = []
-        position, following = 0, self._split_size
-        while position < limit:
-            record = whole_record(view, position, limit, base)
-            if not isinstance(record, CheckedRecord):
-                break
-            if position >= following:
-                starts.append(position)
-                following = (position // self._split_size + 1) * self._split_size
-            position += record[0]
-        return starts
+        end = limit if stop is None else stop
+        return walked_starts(view, position, end, limit, base, step=self._split_size)
 
 
 def _is_outside(times: Sequence[int | None], number: int, wanted: Bounds) -> bool:

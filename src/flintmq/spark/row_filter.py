@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+import numpy as np
 from pyspark.sql.datasource import (
     EqualTo,
     Filter,
@@ -17,6 +18,9 @@ from pyspark.sql.datasource import (
 )
 
 from flintmq.format.record import CheckedRecord
+from flintmq.spark.kernels.compiled import Bools, Bytes, Ints, Longs
+from flintmq.spark.kernels.records import RecordTable
+from flintmq.spark.kernels.texts import is_one_of
 from flintmq.spark.options import ReadOptions
 
 LONG_MIN: Final = -(1 << 63)
@@ -39,6 +43,15 @@ class Bounds:
 
     def __contains__(self, value: int) -> bool:
         return self.low <= value <= self.high and (self.one_of is None or value in self.one_of)
+
+    def mask(self, values: Ints | Longs) -> Bools:
+        """Return for each value whether it is among the numbers."""
+        inside: Bools = (values >= self.low) & (values <= self.high)
+        if self.one_of is not None:
+            # What no long can be, no value is.
+            wanted = [value for value in self.one_of if LONG_MIN <= value <= LONG_MAX]
+            inside &= np.isin(values, np.array(wanted, np.int64))
+        return inside
 
     def at_least(self, low: int) -> None:
         """Leave out what is below ``low``."""
@@ -99,6 +112,25 @@ class RowFilter:
             and record.queue_offset in self.queue_offset
             and record.store_timestamp in self.store_time
         )
+
+    def mask(self, data: Bytes, table: RecordTable) -> Bools | None:
+        """Return for each row of a table of ``data`` whether it meets all conditions.
+
+        None if all do because there are none.  This is `wants` for many at a time: a condition
+        that is added belongs to both.
+        """
+        masks = [
+            bounds.mask(values)
+            for bounds, values in (
+                (self.queue_id, table.queue_id),
+                (self.queue_offset, table.queue_offset),
+                (self.store_time, table.store_timestamp),
+            )
+            if not bounds.is_open
+        ]
+        if self.topics is not None:
+            masks.append(is_one_of(data, table.topic_at, table.topic_size, self.topics))
+        return np.logical_and.reduce(masks) if masks else None
 
     def push(self, filters: Iterable[Filter]) -> Iterator[Filter]:
         """Take over the filters that are understood, yield the others."""

@@ -3,19 +3,37 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
-from flintmq.spark.batches import BatchReader
 from flintmq.spark.columns import arrow_schema, table_schema
-from flintmq.spark.options import OnCorrupt, ReadOptions, parse_on_corrupt, parse_options
-from flintmq.spark.plan import plan_splits
-from flintmq.spark.row_filter import RowFilter
+from flintmq.spark.log_read import LogRead
+from flintmq.spark.options import (
+    OnCorrupt,
+    ReadOptions,
+    Source,
+    parse_on_corrupt,
+    parse_options,
+    parse_source,
+    parse_stream_options,
+)
+from flintmq.spark.plan import broker_name, plan_splits, store_directories
 from flintmq.spark.split_scan import LogSplit
+from flintmq.spark.stream import LogStreamReader
+from flintmq.spark.tables import Table, TableReader, table_of
 
 
 class FlintSource(DataSource):
-    """Messages of one or more store directories, written by FlintMQ or by RocketMQ 4.9."""
+    """Messages of one or more store directories, written by FlintMQ or by RocketMQ 4.9.
+
+    The option ``source`` picks another table of them: queues, index, offsets, topics, groups.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -24,6 +42,9 @@ class FlintSource(DataSource):
 
     def schema(self) -> StructType:
         """Return all columns; a schema that the user gives picks some of them instead."""
+        table = self._table()
+        if table is not None:
+            return table.columns.struct()
         return table_schema(with_corrupt=parse_on_corrupt(self.options) is OnCorrupt.ROW)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -32,8 +53,19 @@ class FlintSource(DataSource):
         Spark refuses a reader that takes filters unless its own setting allows them.
         """
         options = parse_options(self.options)
+        table = self._table()
+        if table is not None:
+            return TableReader(table, options, table.columns.arrow(schema))
         kind = FilteringLogReader if options.filter_pushdown else LogReader
         return kind(options, arrow_schema(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return a reader that follows the logs as they grow."""
+        return LogStreamReader(parse_stream_options(self.options), arrow_schema(schema))
+
+    def _table(self) -> Table | None:
+        source = parse_source(self.options)
+        return None if source is Source.COMMIT_LOG else table_of(source)
 
 
 class LogReader(DataSourceReader):
@@ -41,18 +73,22 @@ class LogReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
         self._options = options
-        self._schema = schema
-        self._filter = RowFilter.from_options(self._options)
+        self._read = LogRead.from_options(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the splits."""
-        return plan_splits(self._options, self._filter.store_time)
+        options = self._options
+        directories = store_directories(options.paths)
+        options.offsets.check_brokers(
+            broker_name(directory, options.broker_names) for directory in directories
+        )
+        return plan_splits(options, self._read.row_filter.store_time, self._read.reach)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one split."""
-        assert isinstance(partition, LogSplit)
-        on_corrupt = self._options.on_corrupt
-        return BatchReader(partition, self._schema, self._filter, on_corrupt).batches()
+        # Where there is no split, Spark hands over a partition of its own.
+        if isinstance(partition, LogSplit):
+            yield from self._read.batches(partition)
 
 
 class FilteringLogReader(LogReader):
@@ -63,5 +99,5 @@ class FilteringLogReader(LogReader):
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take over the filters on fields that every record has; Spark applies the others."""
-        yield from self._filter.push(filters)
+        """Take over the filters that can be checked here; Spark applies the others."""
+        yield from self._read.push(filters)

@@ -20,12 +20,14 @@ from flintmq.offline.regions import open_for_reading
 from flintmq.offline.resync import written_bounds
 from flintmq.spark.anchors import QueueProof, claimed_ends, find_proven, whole_record
 from flintmq.spark.errors import SplitError
+from flintmq.spark.kernels.compiled import as_bytes
+from flintmq.spark.kernels.records import RecordTable, Stop, Walk, walk_records
 
-BATCH_COUNT: Final = 256
-"""Fewer than the allocations that set off a garbage collection, so that hardly any runs."""
+ROWS_MAX: Final = 16_384
+BYTES_MAX: Final = 16 << 20
+"""A table of records ends behind so many bytes, or has a single record."""
 
-BATCH_BYTES: Final = 1 << 20
-"""A batch of records ends behind so many bytes, or has a single record."""
+_NO_BYTES: Final = as_bytes(b"")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,24 +65,32 @@ class Damage(NamedTuple):
     is_tail: bool = False
 
 
-Found: TypeAlias = list[CheckedRecord] | Damage
+Found: TypeAlias = RecordTable | Damage
 Ranges: TypeAlias = list[tuple[int, int]]
 
 
 class SplitScan:
-    """One pass over a split.  ``view`` is the file while ``found`` is being read."""
+    """One pass over a split.  ``view`` and ``data`` are the file while ``found`` is being read.
 
-    def __init__(self, split: LogSplit) -> None:
+    Who keeps one of them longer keeps the file from being unmapped.
+    """
+
+    def __init__(
+        self, split: LogSplit, *, rows_max: int = ROWS_MAX, bytes_max: int = BYTES_MAX
+    ) -> None:
         self._split = split
+        self._rows_max = rows_max
+        self._bytes_max = bytes_max
         self._base = split.file_start
         self._stop = split.end - split.file_start
         self._limit = split.file_size
         self._last_time = split.last_time
         self._ended = False
         self.view = memoryview(b"")
+        self.data = _NO_BYTES
 
     def found(self) -> Generator[Found, None, None]:
-        """Yield the records, many at a time, and the damage between them."""
+        """Yield the records, as tables of ``data``, and the damage between them."""
         split = self._split
         if split.gap:
             yield Damage(split.start, split.end, split.gap)
@@ -91,6 +101,7 @@ class SplitScan:
             return
         with closing(region), QueueProof(Path(split.store)) as proof:
             self.view = region.view
+            self.data = as_bytes(region.view)
             self._limit = min(self._limit, region.size)
             self._stop = min(self._stop, self._limit)
             self._data_ranges = region.data_ranges
@@ -98,25 +109,25 @@ class SplitScan:
             try:
                 yield from self._scan()
             finally:
-                # A view that is still held would keep the file from being unmapped.
                 self.view = memoryview(b"")
+                self.data = _NO_BYTES
 
     def _scan(self) -> Iterator[Found]:
-        view, base, limit, stop = self.view, self._base, self._limit, self._stop
-        check = check_record
+        base, limit, stop = self._base, self._limit, self._stop
         position = self._split.start - base
-        full = position + BATCH_BYTES
-        batch: list[CheckedRecord] = []
+        doubted = -1
         while position < stop:
+            table, position, reason = self._walk(position)
+            if len(table):
+                self._last_time = int(table.store_timestamp[-1])
+                yield table
+            if reason is not Stop.ODD:
+                continue
             try:
-                record = check(
-                    view, position, limit, check_crc=True, expected_offset=base + position
+                record = check_record(
+                    self.view, position, limit, check_crc=True, expected_offset=base + position
                 )
             except CorruptRecordError as error:
-                if batch:
-                    self._last_time = batch[-1].store_timestamp
-                    yield batch
-                    batch = []
                 damage = self._judge(error, position)
                 if damage is not None:
                     yield damage
@@ -127,17 +138,22 @@ class SplitScan:
             if isinstance(record, Blank):
                 position = limit
                 break
-            batch.append(record)
-            position += record[0]
-            if position >= full or len(batch) >= BATCH_COUNT:
-                self._last_time = record.store_timestamp
-                yield batch
-                batch = []
-                full = position + BATCH_BYTES
-        if batch:
-            yield batch
+            # A broker has completed the record since the kernel looked at it: once more.
+            assert position != doubted, f"the kernel refuses the record at {base + position}"
+            doubted = position
         if position > stop:
             raise SplitError(self._split.path, base + position, base + stop)
+
+    def _walk(self, position: int) -> Walk:
+        return walk_records(
+            self.data,
+            position,
+            self._stop,
+            self._limit,
+            self._base,
+            rows_max=self._rows_max,
+            bytes_max=self._bytes_max,
+        )
 
     def _judge(self, error: CorruptRecordError, position: int) -> Damage | None:
         """Return what is damaged from ``position`` on; None at the clean end of the log."""

@@ -50,6 +50,27 @@ class RecordLock:
         write_all(self._descriptor, _LOCK_CONTENT, 0)
         os.fsync(self._descriptor)
 
+    @classmethod
+    def is_taken(cls, path: Path) -> bool:
+        """Whether somebody has the lock; nothing is written, and no file is made."""
+        resolved = path.resolve()
+        with cls._table:
+            if resolved in cls._held:
+                return True
+            try:
+                descriptor = os.open(resolved, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return False
+            try:
+                fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1)
+            except OSError as error:
+                if error.errno in (errno.EACCES, errno.EAGAIN):
+                    return True
+                raise
+            finally:
+                os.close(descriptor)
+            return False
+
     def release(self) -> None:
         """Let others have the lock; a second call does nothing."""
         with self._table:

@@ -1,0 +1,5 @@
+"""``python -m flintmq`` is ``flintmq``."""
+
+from flintmq.cli.main import main
+
+main()

@@ -1,0 +1,35 @@
+"""``flintmq pipeline``: the heavy work on store directories, in parallel on Spark."""
+
+import click
+
+from flintmq.cli.pipeline_archive import archive_command, check_archive_command, restore_command
+from flintmq.cli.pipeline_checks import rebuild_command, verify_command
+from flintmq.cli.pipeline_diff import diff_command
+from flintmq.cli.pipeline_query import query_command
+from flintmq.cli.pipeline_stats import stats_command
+
+_COMMANDS = (
+    archive_command,
+    check_archive_command,
+    diff_command,
+    query_command,
+    rebuild_command,
+    restore_command,
+    stats_command,
+    verify_command,
+)
+
+
+@click.group()
+def pipeline() -> None:
+    """Verify, rebuild, archive, query, measure and compare stores, in parallel on Spark.
+
+    DIR is a store directory of FlintMQ or of a RocketMQ broker, or a pattern such as
+    '/data/*/store'.  A broker may be running there.  The exit code is 0 when all is well, 1 when
+    problems or differences were found, 2 for wrong usage and 3 when a job is not possible: DIR is
+    no store, or there is no Java 17 to run Spark.
+    """
+
+
+for _command in _COMMANDS:
+    pipeline.add_command(_command)

@@ -1,0 +1,87 @@
+"""Progress of a Spark job on the terminal: tasks done and to do, stage by stage."""
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_INTERVAL_SECONDS: Final = 0.25
+
+
+class StageBar(Protocol):
+    """A place where the progress of stages is shown."""
+
+    def show(self, stages: dict[int, tuple[int, int]]) -> None:
+        """Show, by stage, how many tasks are done, of how many."""
+        ...
+
+
+@contextmanager
+def task_progress(spark: "SparkSession", label: str, *, shown: bool = True) -> Iterator[None]:
+    """Show what Spark is at, until the block ends; nothing where nobody would see it."""
+    if not shown or not sys.stderr.isatty():
+        yield
+        return
+    # Most runs have no terminal and need not load this.
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("tasks"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        ended = threading.Event()
+        watcher = threading.Thread(
+            target=_watch,
+            args=(spark.sparkContext.statusTracker(), _RichStages(bar, label), ended),
+            name="progress",
+            daemon=True,
+        )
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watcher.join()
+
+
+def _watch(tracker: Any, bar: StageBar, ended: threading.Event) -> None:
+    while not ended.wait(_INTERVAL_SECONDS):
+        bar.show(running_stages(tracker))
+
+
+def running_stages(tracker: Any) -> dict[int, tuple[int, int]]:
+    """Return, by stage, how many tasks of those that run now are done, of how many."""
+    found = {}
+    for stage in tracker.getActiveStageIds():
+        info = tracker.getStageInfo(stage)
+        # A stage may have ended since it was listed.
+        if info is not None:
+            found[stage] = (info.numCompletedTasks, info.numTasks)
+    return found
+
+
+class _RichStages:
+    """One line for each stage that runs."""
+
+    def __init__(self, bar: Any, label: str) -> None:
+        self._bar = bar
+        self._label = label
+        self._lines: dict[int, Any] = {}
+
+    def show(self, stages: dict[int, tuple[int, int]]) -> None:
+        for stage in self._lines.keys() - stages.keys():
+            self._bar.remove_task(self._lines.pop(stage))
+        for stage, (done, total) in stages.items():
+            if stage not in self._lines:
+                name = f"{self._label} stage {stage}"
+                self._lines[stage] = self._bar.add_task(name, total=total)
+            self._bar.update(self._lines[stage], completed=done)

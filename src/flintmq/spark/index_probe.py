@@ -1,0 +1,196 @@
+"""Comparing the key index with the log in parallel, as long as nothing is wrong with it.
+
+Entries stand in the order of the log.  So each part of the log finds the place of its first
+entry by bisection and compares from there on; the places at which the parts begin and end must
+join, from the first entry of a record that is kept to the last one.  Each file is checked in
+itself beside that.  The answer is only whether all is well: what is wrong, and how much of it,
+the serial check says.
+"""
+
+from collections.abc import Sequence
+from contextlib import closing
+from typing import NamedTuple
+
+import numpy as np
+
+from flintmq.format.index_file import ENTRY, HEADER_SIZE, IndexHeader, entry_position, file_size
+from flintmq.offline.index_geometry import IndexGeometry
+from flintmq.offline.layout import DataFile, StoreLayout
+from flintmq.offline.log_files import LogFiles
+from flintmq.offline.regions import Regions, open_for_reading
+from flintmq.spark.derived import Entries
+from flintmq.spark.kernels.compiled import as_bytes
+from flintmq.spark.kernels.index import chain_breaks_at, entries_match, first_entry_from
+
+
+class UsedFile(NamedTuple):
+    """An index file that has entries."""
+
+    file: DataFile
+    header: IndexHeader
+
+
+class Place(NamedTuple):
+    """An entry of the index: which of the used files, and its number there."""
+
+    file: int
+    number: int
+
+
+class Span(NamedTuple):
+    """The entries of one part of the log."""
+
+    start: Place
+    end: Place
+
+
+def used_files(layout: StoreLayout, geometry: IndexGeometry) -> list[UsedFile] | None:
+    """Return the index files with entries, oldest first; None when one is not as it should be."""
+    found: list[UsedFile] = []
+    size = file_size(geometry.slots, geometry.entries)
+    for file in layout.index_files:
+        if file.size != size:
+            return None
+        region = open_for_reading(layout.files, file.path)
+        if region is None:
+            return None
+        with closing(region):
+            header = IndexHeader.unpack_from(region.view)
+            has_slots = header.index_count <= 1 and any(
+                region.view[HEADER_SIZE : entry_position(geometry.slots, 0)].tobytes()
+            )
+        if header.index_count > geometry.entries or has_slots:
+            return None
+        if header.index_count > 1:
+            found.append(UsedFile(file, header))
+    return found
+
+
+class IndexProbe:
+    """Looks up entries of the log in the index files of a store."""
+
+    def __init__(
+        self, layout: StoreLayout, geometry: IndexGeometry, files: Sequence[UsedFile]
+    ) -> None:
+        self._layout = layout
+        self._entry_base = entry_position(geometry.slots, 0)
+        self._files = files
+
+    def place_of(self, physical_offset: int) -> Place | None:
+        """Return the first entry of the records from an offset on; None if a file is gone."""
+        for number, (file, header) in enumerate(self._files):
+            if header.end_offset < physical_offset:
+                continue
+            region = open_for_reading(self._layout.files, file.path)
+            if region is None:
+                return None
+            with closing(region):
+                data = as_bytes(region.view)
+                entry = first_entry_from(
+                    data, self._entry_base, header.index_count, physical_offset
+                )
+                del data
+            return self._normal(Place(number, entry))
+        return Place(len(self._files), 1)
+
+    def _normal(self, place: Place) -> Place:
+        """Return the place itself, or the next file where a file has no more entries."""
+        files, (file, number) = self._files, place
+        is_behind = file < len(files) and number >= files[file].header.index_count
+        return Place(file + 1, 1) if is_behind else place
+
+    def span_of(self, entries: Entries) -> Span | None:
+        """Return where just these entries stand one after the other; None if they do not."""
+        start = self.place_of(int(entries.offsets[0]))
+        if start is None:
+            return None
+        place, done = start, 0
+        while done < len(entries):
+            if place.file >= len(self._files):
+                return None
+            count = self._match(place, entries, done)
+            if not count:
+                return None
+            done += count
+            place = self._normal(Place(place.file, place.number + count))
+        return Span(start, place)
+
+    def _match(self, place: Place, entries: Entries, done: int) -> int:
+        """Compare as many entries as the file has; return how many, zero if they differ."""
+        file, header = self._files[place.file]
+        count = min(len(entries) - done, header.index_count - place.number)
+        region = open_for_reading(self._layout.files, file.path)
+        if region is None:
+            return 0
+        with closing(region):
+            data = as_bytes(region.view)
+            rows = slice(done, done + count)
+            is_same = entries_match(
+                data,
+                self._entry_base,
+                place.number,
+                entries.hashes[rows],
+                entries.offsets[rows],
+                entries.times[rows],
+                header.begin_timestamp,
+            )
+            del data
+        return count if is_same else 0
+
+
+def file_is_sound(
+    layout: StoreLayout, geometry: IndexGeometry, used: UsedFile, before: UsedFile | None
+) -> bool:
+    """Whether header, links and slots of a file agree with its entries, and it with the log."""
+    file, header = used
+    region = open_for_reading(layout.files, file.path)
+    if region is None:
+        return False
+    entry_base = entry_position(geometry.slots, 0)
+    with closing(region):
+        newest = np.zeros(geometry.slots, np.int32)
+        data = as_bytes(region.view)
+        broken = chain_breaks_at(data, entry_base, header.index_count, newest)
+        del data
+        stored = np.frombuffer(bytes(region.view[HEADER_SIZE:entry_base]), ">i4")
+        first, last = (
+            ENTRY.unpack_from(region.view, entry_position(geometry.slots, number))
+            for number in (1, header.index_count - 1)
+        )
+    if (
+        broken
+        or not np.array_equal(stored, newest)
+        or header.slot_count != int(np.count_nonzero(newest))
+        or (header.begin_offset, header.end_offset) != (first[1], last[1])
+    ):
+        return False
+    # The first entry counts from the end of the file before, or from its own file's beginning.
+    elapsed = [first[2], 0]
+    if before is not None:
+        since = header.begin_timestamp - before.header.end_timestamp
+        elapsed = [0, max(since // 1000, 0)]
+    return first[2] in elapsed and _times_are_true(layout, header)
+
+
+def _times_are_true(layout: StoreLayout, header: IndexHeader) -> bool:
+    """Whether the times in a header are those of its first and last record, if they exist."""
+    with Regions(layout.files) as regions:
+        log = LogFiles(layout, regions)
+        for offset, time in (
+            (header.begin_offset, header.begin_timestamp),
+            (header.end_offset, header.end_timestamp),
+        ):
+            record = log.record_at(offset)
+            if record is not None and record.store_timestamp != time:
+                return False
+    return True
+
+
+def spans_join(spans: Sequence[Span | None], begin: Place | None, end: Place) -> bool:
+    """Whether the entries of all parts follow each other from ``begin`` to ``end``."""
+    place = begin
+    for span in spans:
+        if span is None or span.start != place:
+            return False
+        place = span.end
+    return place == end

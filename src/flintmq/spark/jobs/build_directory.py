@@ -1,0 +1,68 @@
+"""The directory in which a rebuild works: beside its result, and gone when it is done.
+
+It lies on the file system that takes the result, so that finished files get there by renaming.
+A run that was killed leaves it behind; the next run with the same result removes it first.
+
+    lock             held by the run
+    RUN/spool/       what tasks leave for tasks
+    RUN/tasks/       a directory for each attempt to write files
+    RUN/views/       the finished views, complete and synced before anything is done with them
+    RUN/old/         what the finished views have replaced
+
+RUN is another name each time: tasks of a driver that was killed may still be at work for a
+moment, and must not meet those of the next run.
+"""
+
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from flintmq.offline.store_lock import hold_directory
+from flintmq.spark.jobs.rebuild_stages import spool_directory, task_directory
+
+IN_PLACE_NAME: Final = ".rebuild"
+SUFFIX: Final = ".rebuild"
+
+
+def beside(output: Path) -> Path:
+    """Return where the result ``output`` is built."""
+    output = output.resolve()
+    return output.with_name(output.name + SUFFIX)
+
+
+def within(root: Path) -> Path:
+    """Return where the views of the store ``root`` are built to be switched in place."""
+    return root.resolve() / IN_PLACE_NAME
+
+
+def views_directory(build: Path) -> Path:
+    """Return where finished views are."""
+    return build / "views"
+
+
+def old_directory(build: Path) -> Path:
+    """Return where replaced views are."""
+    return build / "old"
+
+
+def earlier_builds(parent: Path) -> list[Path]:
+    """Return what runs that were killed have left in the directory for builds."""
+    return sorted(path for path in parent.iterdir() if path.is_dir()) if parent.exists() else []
+
+
+@contextmanager
+def open_build(parent: Path) -> Iterator[Path]:
+    """Have a fresh build directory in ``parent``; in the end nothing of both is left."""
+    with hold_directory(parent):
+        for leftover in earlier_builds(parent):
+            shutil.rmtree(leftover, ignore_errors=True)
+        build = parent / uuid.uuid4().hex
+        try:
+            for directory in (spool_directory, task_directory, views_directory, old_directory):
+                directory(build).mkdir(parents=True)
+            yield build
+        finally:
+            shutil.rmtree(parent, ignore_errors=True)

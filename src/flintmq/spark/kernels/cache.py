@@ -1,0 +1,96 @@
+"""Where compiled kernels are kept.
+
+numba compiles a function when it is first called, which takes seconds, and can keep the result
+in a file.  Its own cache looks at the file of the function alone, so that a change in a kernel
+that another one calls would go unnoticed, and it goes by the path of that file, which is a new
+one for each job that ships this package to its executors.  Here the sources of all kernels
+together name the directory: it is right wherever they were loaded from.
+"""
+
+import contextlib
+import hashlib
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+from numba.core import caching
+
+_DIGEST_LENGTH: Final = 16
+
+
+@cache
+def cache_directory() -> Path | None:
+    """Return a directory of our own for what is compiled; None if there can be none."""
+    for directory in _candidates(f"flintmq-kernels-{_digest()}"):
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if _is_ours(directory):
+                return directory
+        except OSError:
+            continue
+    return None
+
+
+def _candidates(name: str) -> Iterator[Path]:
+    given = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
+    if given:
+        yield Path(given) / name
+    # In a container a user may have no home, and then there is only this.
+    with contextlib.suppress(RuntimeError):
+        yield Path.home() / ".cache" / name
+    yield Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}"
+
+
+def _is_ours(directory: Path) -> bool:
+    """Whether nobody else may write there: what it holds is run."""
+    status = directory.stat(follow_symlinks=False)
+    is_private = status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISDIR(status.st_mode) and is_private and os.access(directory, os.W_OK)
+
+
+@cache
+def _digest() -> str:
+    """Return a digest of the sources of all kernels, from a directory or from a zip file."""
+    package = resources.files(__package__)
+    digest = hashlib.sha256()
+    for source in sorted(package.iterdir(), key=lambda entry: entry.name):
+        if source.name.endswith(".py"):
+            digest.update(source.read_bytes())
+    return digest.hexdigest()[:_DIGEST_LENGTH]
+
+
+class _KernelLocator(caching._CacheLocator):
+    """Tells numba's cache where the kernels are kept."""
+
+    def __init__(self, function: Callable[..., Any], path: str) -> None:
+        # numba names this file in a warning.
+        self._py_file = path
+        self._lineno = function.__code__.co_firstlineno
+
+    def get_cache_path(self) -> str:
+        return str(cache_directory())
+
+    def get_source_stamp(self) -> str:
+        return _digest()
+
+    def get_disambiguator(self) -> str:
+        return str(self._lineno)
+
+    @classmethod
+    def from_function(cls, function: Callable[..., Any], path: str) -> "_KernelLocator":
+        return cls(function, path)
+
+
+class _KernelCacheImpl(caching.CompileResultCacheImpl):
+    _locator_classes = [_KernelLocator]  # noqa: RUF012  # That is how numba declares it.
+
+
+class KernelCache(caching.FunctionCache):
+    """The cache of one kernel."""
+
+    _impl_class = _KernelCacheImpl

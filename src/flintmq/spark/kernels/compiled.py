@@ -1,0 +1,108 @@
+"""How kernels are made: the decorator, bytes as arrays, and what numba has no words for.
+
+Loads and copies are single machine instructions.  They look at no bounds: the kernel has to.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Any, Final, Literal, ParamSpec, TypeVar, cast
+
+import numba
+import numpy as np
+import numpy.typing as npt
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from flintmq.spark.kernels.cache import KernelCache, cache_directory
+
+Bytes = npt.NDArray[np.uint8]
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int32]
+Longs = npt.NDArray[np.int64]
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def kernel(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Compile a function at its first call; other threads go on while it runs."""
+    compiled = numba.njit(nogil=True)(function)
+    if cache_directory() is not None:
+        compiled._cache = KernelCache(function)  # type: ignore[attr-defined, no-untyped-call]
+    return cast(Callable[_P, _R], compiled)
+
+
+def as_bytes(view: bytes | bytearray | memoryview) -> Bytes:
+    """Return ``view`` as an array that cannot be written to.
+
+    A kernel is compiled for each kind of array it meets, hence one kind for all.
+    """
+    array = np.frombuffer(view, np.uint8)
+    array.flags.writeable = False
+    return array
+
+
+def _loader(
+    bits: int, order: Literal["big", "little"], *, is_signed: bool = True
+) -> Callable[[Bytes, int], int]:
+    """Return a function for kernels that loads a number from any place of an array."""
+    stored = types.Integer.from_bitwidth(bits, signed=is_signed)
+    given = types.uint64 if stored is types.uint64 else types.int64
+
+    def load(context: Any, data: Any, at: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            array = context.make_array(signature.args[0])(context, builder, arguments[0])
+            number = context.get_value_type(stored)
+            address = builder.gep(array.data, [arguments[1]])
+            value = builder.load(builder.bitcast(address, number.as_pointer()))
+            value.align = 1
+            if order != sys.byteorder and bits > 8:
+                value = builder.bswap(value)
+            return context.cast(builder, value, stored, given)
+
+        return given(data, types.int64), generate
+
+    return cast(Callable[[Bytes, int], int], intrinsic(load))
+
+
+load_byte: Final = _loader(8, "big", is_signed=False)
+"""The byte at an index, as a number that can be counted with: numba mixes no unsigned ones."""
+
+load_short: Final = _loader(16, "big")
+"""The big-endian number of two bytes at an index, signed."""
+
+load_int: Final = _loader(32, "big")
+"""The big-endian number of four bytes at an index, signed."""
+
+load_long: Final = _loader(64, "big")
+"""The big-endian number of eight bytes at an index, signed."""
+
+load_word: Final = _loader(64, "little", is_signed=False)
+"""The little-endian number of eight bytes at an index, unsigned."""
+
+
+def _copy(context: Any, target: Any, to: Any, source: Any, start: Any, size: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        target, to, source, start, size = arguments
+        into = context.make_array(signature.args[0])(context, builder, target)
+        out_of = context.make_array(signature.args[2])(context, builder, source)
+        memcpy: Callable[..., None] = cgutils.raw_memcpy
+        memcpy(builder, builder.gep(into.data, [to]), builder.gep(out_of.data, [start]), size, 1)
+        return context.get_dummy_value()
+
+    return types.void(target, types.int64, source, types.int64, types.int64), generate
+
+
+copy_bytes: Final = cast(Callable[[Bytes, int, Bytes, int, int], None], intrinsic(_copy))
+"""Copy to an array and an index in it, from an array and an index in it, so many bytes."""
+
+
+def _trailing_zeros(context: Any, word: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], context.get_constant(types.boolean, False))
+
+    return types.int64(types.uint64), generate
+
+
+trailing_zeros: Final = cast(Callable[[np.uint64], int], intrinsic(_trailing_zeros))
+"""How many zero bits a number has at its lower end; 64 if it is zero."""

@@ -1,0 +1,102 @@
+"""The entries of one index file: chained into their slots, written or compared."""
+
+from typing import Final
+
+from flintmq.format.index_file import ENTRY_SIZE
+from flintmq.spark.kernels.compiled import Bytes, Ints, Longs, kernel, load_int, load_long
+from flintmq.spark.kernels.derive import Target, put_int, put_long
+
+_INT_MAX: Final = (1 << 31) - 1
+
+
+@kernel
+def elapsed_seconds(time: int, begin_time: int) -> int:
+    """Return the seconds of an entry in a file that begins at ``begin_time``."""
+    if 0 < begin_time < time:
+        return min((time - begin_time) // 1000, _INT_MAX)
+    return 0
+
+
+@kernel
+def write_entries(
+    hashes: Ints,
+    offsets: Longs,
+    times: Longs,
+    begin_time: int,
+    newest: Ints,
+    number: int,
+    target: Target,
+) -> int:
+    """Write entries from ``number`` on into ``target``; return how many found their slot empty.
+
+    ``newest`` has for each slot the number of its newest entry and is brought up to date.
+    """
+    slots = len(newest)
+    used = 0
+    for row in range(len(hashes)):
+        slot = hashes[row] % slots
+        previous = newest[slot]
+        used += previous == 0
+        at = row * ENTRY_SIZE
+        put_int(target, at, hashes[row])
+        put_long(target, at + 4, offsets[row])
+        put_int(target, at + 12, elapsed_seconds(times[row], begin_time))
+        put_int(target, at + 16, previous)
+        newest[slot] = number + row
+    return used
+
+
+@kernel
+def chain_breaks_at(data: Bytes, entry_base: int, count: int, newest: Ints) -> int:
+    """Return the first of the entries below number ``count`` with a wrong link, 0 for none.
+
+    ``newest`` is empty before, and has for each slot what it must hold after it.
+    """
+    slots = len(newest)
+    for number in range(1, count):
+        at = entry_base + number * ENTRY_SIZE
+        key_hash = load_int(data, at)
+        if key_hash < 0:
+            return number
+        slot = key_hash % slots
+        if load_int(data, at + 16) != newest[slot]:
+            return number
+        newest[slot] = number
+    return 0
+
+
+@kernel
+def first_entry_from(data: Bytes, entry_base: int, count: int, physical_offset: int) -> int:
+    """Return the first entry number whose record is at ``physical_offset`` or behind it."""
+    low, high = 1, count
+    while low < high:
+        middle = (low + high) // 2
+        if load_long(data, entry_base + middle * ENTRY_SIZE + 4) < physical_offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def entries_match(
+    data: Bytes,
+    entry_base: int,
+    number: int,
+    hashes: Ints,
+    offsets: Longs,
+    times: Longs,
+    begin_time: int,
+) -> bool:
+    """Whether the entries from ``number`` on are those of the keys; links are not looked at.
+
+    The seconds of entry one are not looked at either: it counts from the file before.
+    """
+    for row in range(len(hashes)):
+        at = entry_base + (number + row) * ENTRY_SIZE
+        if load_int(data, at) != hashes[row] or load_long(data, at + 4) != offsets[row]:
+            return False
+        elapsed = load_int(data, at + 12)
+        if number + row > 1 and elapsed != elapsed_seconds(times[row], begin_time):
+            return False
+    return True

@@ -1,0 +1,244 @@
+"""Records of a log file as columns of numbers.
+
+The kernel walks from record to record and notes where each part of a record is.  It goes on as
+long as `flintmq.format.record.check_record` would find a whole message with a true checksum.  At
+anything else (a blank, damage, the end of the log) it stops without a word: whoever called it
+asks `check_record`, so that there is one place that judges and one that says what is wrong.
+"""
+
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from typing import Final, NamedTuple, Self
+
+import numpy as np
+
+from flintmq.format.record import (
+    MESSAGE_MAGIC,
+    PROPERTIES_LENGTH_MAX,
+    RECORD_SIZE_MIN,
+    TOPIC_LENGTH_MAX,
+)
+from flintmq.format.sys_flag import BORN_HOST_V6, STORE_HOST_V6
+from flintmq.spark.kernels.compiled import (
+    Bools,
+    Bytes,
+    Ints,
+    Longs,
+    kernel,
+    load_byte,
+    load_int,
+    load_long,
+    load_short,
+)
+from flintmq.spark.kernels.crc import kept_crc
+
+_BORN_HOST_AT: Final = 48
+_HEADER_SIZE_V4: Final = 88
+_V6_GROWTH: Final = 12
+"""By so many bytes an IPv6 host is longer than an IPv4 one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordTable:
+    """Records in log order; row n of each array tells of record n.
+
+    What ends in ``_at`` is an index into the bytes that were walked, ``position`` is too.  The
+    hosts are at `born_host_at` and `store_host_at`; the sys flag tells how long they are.
+    Lengths are never negative, and all parts are inside of the bytes that were walked.
+    """
+
+    position: Longs
+    queue_offset: Longs
+    physical_offset: Longs
+    store_timestamp: Longs
+    prepared_transaction_offset: Longs
+    born_timestamp: Longs
+    body_at: Longs
+    topic_at: Longs
+    properties_at: Longs
+    size: Ints
+    queue_id: Ints
+    sys_flag: Ints
+    body_crc: Ints
+    flag: Ints
+    reconsume_times: Ints
+    body_size: Ints
+    topic_size: Ints
+    properties_size: Ints
+
+    def __len__(self) -> int:
+        return len(self.position)
+
+    @property
+    def born_host_at(self) -> Longs:
+        """Where the packed born hosts start."""
+        return self.position + _BORN_HOST_AT
+
+    @property
+    def store_host_at(self) -> Longs:
+        """Where the packed store hosts start."""
+        # Behind it are 4 + 8 + 4 bytes of header, and then the body.
+        is_v6 = self.sys_flag & STORE_HOST_V6 != 0
+        found: Longs = self.body_at - 24 - _V6_GROWTH * is_v6
+        return found
+
+    def take(self, rows: Bools | slice) -> Self:
+        """Return a table of some of the rows."""
+        return type(self)(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+
+_LONG_COUNT: Final = 9
+_INT_COUNT: Final = 9
+assert len(fields(RecordTable)) == _LONG_COUNT + _INT_COUNT
+
+
+class Stop(IntEnum):
+    """Why a walk ended."""
+
+    AT_STOP = 0
+    """The position to stop at is reached, or passed by the last record."""
+
+    FULL = 1
+    """So many rows or bytes were asked for."""
+
+    ODD = 2
+    """There is no plain record at this position: `check_record` tells what is there."""
+
+
+class Walk(NamedTuple):
+    """The records that a walk has met, where it ended, and why."""
+
+    table: RecordTable
+    position: int
+    stop: Stop
+
+
+def walk_records(
+    data: Bytes,
+    position: int,
+    stop: int,
+    limit: int,
+    base: int,
+    *,
+    rows_max: int,
+    bytes_max: int,
+    check_crc: bool = True,
+) -> Walk:
+    """Walk the records of ``data`` (see `as_bytes`) that start from ``position`` to ``stop``.
+
+    ``limit`` is where the file ends, ``base`` the physical offset of its start.  The walk ends
+    behind the record that makes it ``bytes_max`` bytes or more, or ``rows_max`` rows.
+    """
+    _refuse_outside(data, position, stop, limit)
+    longs = np.empty((_LONG_COUNT, rows_max), np.int64)
+    ints = np.empty((_INT_COUNT, rows_max), np.int32)
+    bytes_end = min(position + bytes_max, stop)
+    count, end = _walk(data, position, bytes_end, limit, base, check_crc, longs, ints)
+    reason = Stop.AT_STOP
+    if end < stop:
+        reason = Stop.FULL if count == rows_max or end >= bytes_end else Stop.ODD
+    return Walk(RecordTable(*longs[:, :count], *ints[:, :count]), end, reason)
+
+
+def skip_records(data: Bytes, position: int, stop: int, limit: int, base: int) -> int:
+    """Return the first position from ``stop`` on, or before it, where the chain of records is.
+
+    Before ``stop`` it is the place of something odd.  Checksums are not looked at.
+    """
+    _refuse_outside(data, position, stop, limit)
+    return _skip(data, position, stop, limit, base)
+
+
+def _refuse_outside(data: Bytes, position: int, stop: int, limit: int) -> None:
+    # The kernels rely on it: they look at no bounds of arrays.
+    assert position >= 0, position
+    assert stop <= limit <= len(data), (stop, limit, len(data))
+
+
+@kernel
+def _end_of(data: Bytes, at: int, limit: int, offset: int, check_crc: bool) -> tuple[int, int, int]:
+    """Return where the record at ``at`` ends, its body and its topic start; 0 if it is odd.
+
+    The checks are those of `check_record`, in another order.
+    """
+    odd = (0, 0, 0)
+    if limit - at < RECORD_SIZE_MIN or load_int(data, at + 4) != MESSAGE_MAGIC:
+        return odd
+    sys_flag = load_int(data, at + 36)
+    body_at = at + _HEADER_SIZE_V4
+    if sys_flag & BORN_HOST_V6:
+        body_at += _V6_GROWTH
+    if sys_flag & STORE_HOST_V6:
+        body_at += _V6_GROWTH
+    if body_at > limit or load_long(data, at + 28) != offset:
+        return odd
+    body_size = max(load_int(data, body_at - 4), 0)
+    topic_at = body_at + body_size
+    end = at + load_int(data, at)
+    if not topic_at + 3 <= end <= limit:
+        return odd
+    topic_size = load_byte(data, topic_at)
+    properties_size = end - topic_at - topic_size - 3
+    if topic_size > TOPIC_LENGTH_MAX or not 0 <= properties_size <= PROPERTIES_LENGTH_MAX:
+        return odd
+    declared = load_short(data, topic_at + 1 + topic_size)
+    if max(declared, 0) != properties_size:
+        return odd
+    if check_crc and body_size and kept_crc(data, body_at, body_size) != load_int(data, at + 8):
+        return odd
+    return end, body_at, topic_at
+
+
+@kernel
+def _walk(
+    data: Bytes,
+    position: int,
+    stop: int,
+    limit: int,
+    base: int,
+    check_crc: bool,
+    longs: Longs,
+    ints: Ints,
+) -> tuple[int, int]:
+    count = 0
+    rows_max = longs.shape[1]
+    while position < stop and count < rows_max:
+        end, body_at, topic_at = _end_of(data, position, limit, base + position, check_crc)
+        if end == 0:
+            break
+        topic_size = load_byte(data, topic_at)
+        properties_at = topic_at + topic_size + 3
+        longs[0, count] = position
+        longs[1, count] = load_long(data, position + 20)
+        longs[2, count] = load_long(data, position + 28)
+        # Behind the store host are 4 + 8 + 4 bytes, before it is the store time.
+        sys_flag = load_int(data, position + 36)
+        store_host_size = 8 + (_V6_GROWTH if sys_flag & STORE_HOST_V6 else 0)
+        longs[3, count] = load_long(data, body_at - 24 - store_host_size)
+        longs[4, count] = load_long(data, body_at - 12)
+        longs[5, count] = load_long(data, position + 40)
+        longs[6, count] = body_at
+        longs[7, count] = topic_at + 1
+        longs[8, count] = properties_at
+        ints[0, count] = end - position
+        ints[1, count] = load_int(data, position + 12)
+        ints[2, count] = sys_flag
+        ints[3, count] = load_int(data, position + 8)
+        ints[4, count] = load_int(data, position + 16)
+        ints[5, count] = load_int(data, body_at - 16)
+        ints[6, count] = topic_at - body_at
+        ints[7, count] = topic_size
+        ints[8, count] = end - properties_at
+        count += 1
+        position = end
+    return count, position
+
+
+@kernel
+def _skip(data: Bytes, position: int, stop: int, limit: int, base: int) -> int:
+    while position < stop:
+        end, _, _ = _end_of(data, position, limit, base + position, False)
+        if end == 0:
+            break
+        position = end
+    return position

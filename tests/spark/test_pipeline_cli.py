@@ -1,0 +1,123 @@
+"""The commands as a user sees them: what goes where, and the exit codes.  See the tour, too."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from flintmq.cli import pipeline_diff, pipeline_options, pipeline_stats
+from flintmq.cli.main import run
+from flintmq.spark import session
+from flintmq.spark.jobs import diff, stats
+from tests.golden.golden_sets import damaged_set, golden_set
+from tests.spark.pipeline_kit import light_session, numbered, shared_session, write_store
+
+BASIC = golden_set("basic").store
+DAMAGED = damaged_set("body-byte-flipped-first-file").store
+
+
+@pytest.fixture(autouse=True)
+def _session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flintmq.spark.session.job_session", shared_session(light_session(spark)))
+
+
+def test_the_command_line_knows_the_limits_of_the_jobs() -> None:
+    """It cannot import them: help is shown without Spark."""
+    assert pipeline_options.DEFAULT_MASTER == session.DEFAULT_MASTER
+    assert pipeline_options.PARALLELISM_MAX == session.PARALLELISM_MAX
+    assert (pipeline_stats.TOP, pipeline_stats.TOP_MAX) == (stats.TOP, stats.TOP_MAX)
+    assert (pipeline_diff.DETAILS, pipeline_diff.DETAILS_MAX) == (diff.DETAILS, diff.DETAILS_MAX)
+
+
+def outputs(
+    capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0
+) -> tuple[str, str]:
+    """Run ``flintmq pipeline`` and return what went to stdout and to stderr."""
+    capsys.readouterr()
+    assert run(["pipeline", *map(str, arguments)]) == code
+    captured = capsys.readouterr()
+    # Outside of a test the bars of Spark itself are off.
+    told = re.sub(r"\r?\[Stage [^\r]*|\r", "", captured.err).strip()
+    return captured.out, told
+
+
+def test_rows_go_to_stdout_and_words_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    sql = "SELECT topic, count(*) AS n FROM messages GROUP BY topic ORDER BY topic LIMIT 1"
+    out, told = outputs(capsys, "query", BASIC, sql)
+    assert out.splitlines()[0].split() == ["topic", "n"]
+    assert out.splitlines()[2].split()[0] == "GoldenPlain"
+    assert told == "1 row; 53 scanned, 1 matched\nthe answer is complete"
+
+
+def test_a_limit_makes_an_answer_incomplete(capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = outputs(
+        capsys, "query", BASIC, "SELECT topic FROM messages", "--limit", 2, "--format", "json"
+    )
+    report = json.loads(out)
+    assert (report["rowCount"], report["matchedCount"], report["complete"]) == (2, None, False)
+    assert [sorted(row) for row in report["rows"]] == [["topic"], ["topic"]]
+    assert report["columnsRead"] == {"messages": ["topic"]}
+
+
+def test_wrong_sql_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    out, told = outputs(capsys, "query", BASIC, "SELECT topik FROM messages", code=2)
+    assert out == ""
+    assert re.fullmatch(r"(\{.*\}\n)?Error: A column, .* `topik` cannot be .*", told)
+    sql = "SELECT topic, topic FROM messages"
+    _, told = outputs(capsys, "query", BASIC, sql, "--output-format", "jsonl", code=2)
+    assert "two columns are named topic" in told
+
+
+def test_damage_is_an_error_or_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    sql = "SELECT count(*) FROM messages"
+    _, told = outputs(capsys, "query", DAMAGED, sql, code=3)
+    assert "damaged from 15178 to 15768" in told
+    assert told.endswith("(Spark's log: the-log)")
+    out, told = outputs(capsys, "query", DAMAGED, sql, "--on-corrupt", "skip", code=1)
+    assert out.split()[-1] == "384"
+    assert "not complete: the log is damaged\n1 damaged range left out, 590 bytes:" in told
+
+
+def test_what_is_no_store_is_said_at_once(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for arguments in (
+        ("query", tmp_path, "SELECT 1"),
+        ("stats", tmp_path),
+        ("diff", BASIC, tmp_path),
+        ("verify", tmp_path),
+        ("archive", tmp_path, "--to", tmp_path / "archive"),
+    ):
+        out, told = outputs(capsys, *arguments, code=3)
+        assert out == ""
+        assert told.startswith(f"flintmq: {tmp_path}: not a store")
+
+
+def test_parquet_is_written_for_others(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    target = tmp_path / "x.parquet"
+    out, _ = outputs(capsys, "query", BASIC, "SELECT topic FROM messages", "--output", target)
+    assert out == ""
+    assert spark.read.parquet(str(target)).count() == 53
+
+
+def test_stores_that_differ_make_the_exit_code_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    left = write_store(tmp_path / "left", numbered(6))
+    right = write_store(tmp_path / "right", numbered(6, n3={"flag": 7})[:5])
+    out, _ = outputs(capsys, "diff", left, right, code=1)
+    lines = out.splitlines()
+    assert lines[0] == f"left   {left}: 6 messages, log from 0"
+    assert lines[-1].startswith("different: 1 missing, 1 changed; first is changed orders/1 at 1")
+    out, _ = outputs(capsys, "diff", left, right, "--format", "json", code=1)
+    report = json.loads(out)
+    assert (report["equal"], report["first"]["parts"]) == (False, ["flags"])
+
+
+def test_damaged_stores_make_verify_end_with_one(capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = outputs(capsys, "verify", BASIC, DAMAGED, "--format", "json", code=1)
+    assert [report["sound"] for report in json.loads(out)] == [True, False]

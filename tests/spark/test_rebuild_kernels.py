@@ -1,0 +1,179 @@
+"""What the kernels derive from records is what the serial derivation makes of them."""
+
+from collections import Counter, defaultdict
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flintmq.format.index_file import ENTRY, ENTRY_SIZE
+from flintmq.format.record import CheckedRecord, check_record, encode_record
+from flintmq.offline.derive import Derivation, UnitRun
+from flintmq.spark.derived import SplitViews
+from flintmq.spark.kernels.compiled import as_bytes
+from flintmq.spark.kernels.index import chain_breaks_at, first_entry_from, write_entries
+from flintmq.spark.kernels.records import walk_records
+from flintmq.spark.queue_numbers import QUEUES_AT_FIRST
+from tests.unit.offline.stores import HOST, LEVELS, START_MS
+
+NAMES = ("TAGS", "KEYS", "UNIQ_KEY", "DELAY", "INNER_MULTI_DISPATCH", "TAG", "KEYSX", "", "é")
+VALUES = st.one_of(
+    st.text(alphabet="ab ,0123é😀", max_size=12),
+    st.sampled_from(["%LMQ%a,%LMQ%b", "3", "-1", " x  y ", "k" * 90]),
+)
+PAIRS = st.tuples(st.sampled_from(NAMES), VALUES).map(lambda pair: "\x01".join(pair).encode())
+PROPERTIES = st.one_of(
+    st.lists(PAIRS, max_size=5).map(b"\x02".join),
+    st.lists(st.sampled_from([b"TAGS", b"KEYS", b"\x01", b"\x02", b" ", b"\xff", b"k"])).map(
+        b"".join
+    ),
+)
+TOPICS = st.sampled_from([b"orders", b"SCHEDULE_TOPIC_XXXX", "größe".encode(), b"\xff\xfe", b"o"])
+RECORDS = st.lists(
+    st.tuples(TOPICS, st.integers(0, 2), PROPERTIES, st.sampled_from([0, 4, 8, 12])), max_size=25
+)
+
+Written = tuple[bytes, int, bytes, int]
+
+
+class Collected:
+    """Takes what a serial derivation hands on."""
+
+    def __init__(self) -> None:
+        self.units: defaultdict[tuple[str, int], bytes] = defaultdict(bytes)
+        self.entries: list[tuple[int, int, int]] = []
+        self.bad_levels: list[int] = []
+
+    def begin(self, run: UnitRun) -> None:
+        pass
+
+    def take(self, run: UnitRun) -> None:
+        self.units[run.topic, run.queue_id] += bytes(run.units)
+
+    def jump(self, run: UnitRun, queue_offset: int, physical_offset: int) -> bool:
+        return True
+
+    def bad_delay_level(self, record: CheckedRecord, reason: str) -> None:
+        self.bad_levels.append(record.physical_offset)
+
+
+class CollectedKeys:
+    def __init__(self) -> None:
+        self.entries: list[tuple[int, int, int]] = []
+
+    def take(self, hashes: list[int], offsets: list[int], times: list[int]) -> None:
+        self.entries += zip(hashes, offsets, times, strict=True)
+
+
+def log_of(records: list[Written]) -> bytes:
+    """Write records one after the other; those of a queue have consecutive offsets."""
+    data = b""
+    counts: Counter[tuple[bytes, int]] = Counter()
+    for topic, queue_id, properties, sys_flag in records:
+        offset = counts[topic, queue_id]
+        counts[topic, queue_id] += sys_flag & 4 == 0
+        time = START_MS + 10 * len(data)
+        data += encode_record(
+            topic,
+            queue_id,
+            0,
+            offset,
+            len(data),
+            sys_flag,
+            0,
+            HOST,
+            time,
+            HOST,
+            0,
+            0,
+            b"",
+            properties,
+        )
+    return data
+
+
+def derived(data: bytes, *, rows_max: int = 7) -> SplitViews:
+    views = SplitViews(delay_levels=LEVELS, lmq=True, wants_units=True, wants_keys=True)
+    position = 0
+    while position < len(data):
+        walk = walk_records(
+            as_bytes(data),
+            position,
+            len(data),
+            len(data),
+            0,
+            rows_max=rows_max,
+            bytes_max=len(data),
+        )
+        assert len(walk.table)
+        views.take(as_bytes(data), walk.table)
+        position = walk.position
+    return views
+
+
+def serially(data: bytes) -> tuple[Collected, CollectedKeys]:
+    units, keys = Collected(), CollectedKeys()
+    derivation = Derivation(delay_levels=LEVELS, lmq=True, units=units, keys=keys)
+    position = 0
+    while position < len(data):
+        record = check_record(data, position, len(data), check_crc=True, expected_offset=position)
+        assert isinstance(record, CheckedRecord)
+        derivation.feed([record])
+        position += record.size
+    derivation.finish()
+    return units, keys
+
+
+@settings(deadline=None)
+@given(records=RECORDS)
+def test_units_and_entries_are_those_of_the_serial_derivation(records: list[Written]) -> None:
+    data = log_of(records)
+    views = derived(data)
+    units, keys = serially(data)
+    runs, entries = views.runs(3), views.entries()
+    made: defaultdict[tuple[str, int], bytes] = defaultdict(bytes)
+    for run, queue in enumerate(runs.run_queue.tolist()):
+        topic, queue_id = runs.names[queue]
+        made[topic.decode("utf-8", "replace"), queue_id] += runs.run_units(run).tobytes()
+    assert made == units.units
+    assert [level.physical_offset for level in views.bad_levels] == units.bad_levels
+    columns = (entries.hashes.tolist(), entries.offsets.tolist(), entries.times.tolist())
+    assert list(zip(*columns, strict=True)) == keys.entries
+
+
+def test_more_queues_than_the_tables_had_room_for_at_first() -> None:
+    count = 3 * QUEUES_AT_FIRST
+    data = log_of([(b"t%d" % (number % 50), number, b"", 0) for number in range(count)] * 2)
+    runs = derived(data, rows_max=1000).runs(8)
+    assert len(runs.names) == len(set(runs.names)) == count
+    assert len(runs.run_at) == count
+    assert sum(size for _, size in derived(data).topic_totals().values()) == len(data)
+
+
+@settings(deadline=None)
+@given(
+    hashes=st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=60),
+    slots=st.integers(1, 9),
+)
+def test_entries_are_chained_as_a_hash_table_with_lists(hashes: list[int], slots: int) -> None:
+    newest = np.zeros(slots, np.int32)
+    target = np.zeros((len(hashes) + 1) * ENTRY_SIZE, np.uint8)
+    offsets = np.arange(len(hashes), dtype=np.int64) * 10
+    times = START_MS + np.arange(len(hashes), dtype=np.int64) * 700
+    used = write_entries(
+        np.array(hashes, np.int32), offsets, times, START_MS, newest, 1, target[ENTRY_SIZE:]
+    )
+    expected: dict[int, int] = {}
+    for number, key_hash in enumerate(hashes, 1):
+        entry = ENTRY.unpack_from(target.data, number * ENTRY_SIZE)
+        elapsed = (number - 1) * 700 // 1000
+        previous = expected.get(key_hash % slots, 0)
+        assert entry == (key_hash, (number - 1) * 10, elapsed, previous)
+        expected[key_hash % slots] = number
+    assert used == len(expected)
+    found = np.zeros(slots, np.int32)
+    assert chain_breaks_at(as_bytes(target.tobytes()), 0, len(hashes) + 1, found) == 0
+    assert np.array_equal(found, newest)
+    assert {slot: int(number) for slot, number in enumerate(newest) if number} == expected
+    middle = first_entry_from(as_bytes(target.tobytes()), 0, len(hashes) + 1, 15)
+    assert middle == min(3, len(hashes) + 1)

@@ -1,0 +1,194 @@
+"""``flintmq pipeline`` up to the point where Spark would start, and what it makes of rows."""
+
+import datetime
+import decimal
+import io
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from flintmq.cli.main import run
+from flintmq.cli.pipeline_progress import running_stages
+from flintmq.cli.pipeline_rows import (
+    CELL_WIDTH_MAX,
+    json_value,
+    table_lines,
+    text_cell,
+    write_csv,
+    write_json_lines,
+)
+from flintmq.cli.pipeline_tables import table_texts
+
+
+def failed(capsys: pytest.CaptureFixture[str], *arguments: object, code: int) -> str:
+    """Run ``flintmq pipeline``, which must fail, and return what it said."""
+    assert run(["pipeline", *map(str, arguments)]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Traceback" not in captured.err
+    return captured.err
+
+
+# -- without Spark ----------------------------------------------------------------------------
+
+
+def test_help_loads_nothing_of_the_extra() -> None:
+    program = (
+        "import sys; from flintmq.cli.main import run; run(['pipeline', 'query', '--help']); "
+        "print(sorted({'pyspark', 'pyarrow', 'numpy', 'numba', 'rich'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert "--on-corrupt" in done.stdout
+    assert done.stdout.endswith("[]\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("query", "d", "SELECT 1"),
+        ("stats", "d"),
+        ("diff", "a", "b"),
+        ("verify", "d"),
+        ("rebuild", "d", "--in-place"),
+        ("archive", "d", "--to", "a"),
+        ("restore", ".", "--out", "o"),
+        ("check-archive", "."),
+    ],
+)
+def test_without_the_extra_one_line_tells_how_to_get_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("flintmq.spark")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    said = failed(capsys, *arguments, code=3)
+    assert said == "Error: pyspark is not installed: pip install 'flintmq[spark]'\n"
+
+
+# -- wrong usage ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("query", "only-one"), "Missing argument"),
+        (("stats",), "Missing argument"),
+        (("stats", "d", "--conf", "novalue"), "NAME=VALUE, not 'novalue'"),
+        (("stats", "d", "--parallelism", "0"), "0 is not in the range"),
+        (("stats", "d", "--top", "0"), "0 is not in the range"),
+        (("query", "d", "SELECT 1", "--output-format", "parquet"), "Parquet needs --output"),
+        (("query", "d", "SELECT 1", "--output", "/nowhere/x.csv"), "there is no /nowhere"),
+        (("rebuild", "d"), "either --out DIR or --in-place"),
+        (("rebuild", "d", "--out", "o", "--in-place"), "either --out DIR or --in-place"),
+        (("archive", "d"), "Missing option '--to'"),
+        (("restore", "/nowhere", "--out", "o"), "does not exist"),
+    ],
+)
+def test_wrong_usage_is_told_before_anything_starts(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
+) -> None:
+    assert words in failed(capsys, *arguments, code=2)
+
+
+def test_an_output_that_is_there_is_not_written_over(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    there = tmp_path / "x.csv"
+    there.write_text("mine")
+    said = failed(capsys, "query", tmp_path, "SELECT 1", "--output", there, code=2)
+    assert f"there is a {there} already" in said
+    assert there.read_text() == "mine"
+
+
+# -- rows -------------------------------------------------------------------------------------
+
+MOMENT = datetime.datetime(2023, 11, 14, 22, 13, 20, 456000, tzinfo=datetime.UTC)
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (None, None),
+        (True, True),
+        (2**63 - 1, 2**63 - 1),
+        (1.5, 1.5),
+        (float("nan"), "nan"),
+        (b"\x00\xff", "AP8="),
+        (bytearray(b"ab"), "YWI="),
+        (MOMENT, "2023-11-14T22:13:20.456Z"),
+        (MOMENT.astimezone().replace(tzinfo=None), "2023-11-14T22:13:20.456Z"),
+        (MOMENT.replace(microsecond=7), "2023-11-14T22:13:20.000007Z"),
+        (datetime.date(2023, 11, 14), "2023-11-14"),
+        (decimal.Decimal("1.10"), "1.10"),
+        ({"a": b"x", 1: None}, {"a": "eA==", "1": None}),
+        ([1, (2, "x")], [1, [2, "x"]]),
+        (datetime.timedelta(seconds=1), "0:00:01"),
+    ],
+)
+def test_values_have_a_form_in_json(value: object, plain: object) -> None:
+    assert json_value(value) == plain
+
+
+def test_cells_are_fit_for_a_terminal() -> None:
+    assert text_cell(None) == "-"
+    assert text_cell("a\x1b[2J") == "a\\x1b[2J"
+    assert text_cell(b"caf\xc3\xa9\xff\n") == "caf\xe9\\xff\\n"
+    assert text_cell({"k": "\xe9"}) == '{"k": "\xe9"}'
+    assert text_cell("x" * 100) == "x" * (CELL_WIDTH_MAX - 1) + "…"
+
+
+def test_a_table_has_columns_as_wide_as_their_cells() -> None:
+    lines = [*table_lines(["topic", "n"], [("a", 5), ("longer", 12), (None, None)])]
+    assert lines == ["topic    n", "------  --", "a        5", "longer  12", "-        -"]
+    assert [*table_lines(["a", "b"], [])] == ["a  b", "-  -"]
+
+
+def test_csv_and_json_lines_hold_all_of_a_row() -> None:
+    rows: list[tuple[Any, ...]] = [("a,b", None, {"k": "v"}), ('"', b"x", True)]
+    target = io.StringIO()
+    write_csv(["t", "b", "m"], rows, target)
+    assert target.getvalue() == 't,b,m\n"a,b",,"{""k"": ""v""}"\n"""",eA==,true\n'
+    target = io.StringIO()
+    write_json_lines(["t", "b", "m"], rows, target)
+    assert target.getvalue() == (
+        '{"t":"a,b","b":null,"m":{"k":"v"}}\n{"t":"\\"","b":"eA==","m":true}\n'
+    )
+
+
+def test_tables_of_reports_tell_what_they_leave_out() -> None:
+    lines = [*table_texts("topics", ("topic", ">n"), [["a\x07", "1"], ["[b]", "22"]], 5)]
+    assert lines[:2] == ["", "topics:"]
+    assert lines[2].split() == ["topic", "n"]
+    assert [line.split() for line in lines[4:6]] == [["a\\x07", "1"], ["[b]", "22"]]
+    assert lines[-1] == "and 3 more"
+    assert [*table_texts("none", ("a",), [], 0)] == []
+
+
+# -- progress ---------------------------------------------------------------------------------
+
+
+class FakeTracker:
+    """Three stages, of which one has ended since it was listed."""
+
+    class Info:
+        def __init__(self, done: int, total: int) -> None:
+            self.numCompletedTasks = done
+            self.numTasks = total
+
+    infos: ClassVar = {1: Info(2, 8), 3: Info(0, 200)}
+
+    def getActiveStageIds(self) -> Iterator[int]:
+        return iter([1, 2, 3])
+
+    def getStageInfo(self, stage: int) -> "FakeTracker.Info | None":
+        return self.infos.get(stage)
+
+
+def test_progress_counts_the_tasks_of_running_stages() -> None:
+    assert running_stages(FakeTracker()) == {1: (2, 8), 3: (0, 200)}
