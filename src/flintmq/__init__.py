@@ -1,7 +1,69 @@
 """FlintMQ: Apache RocketMQ 4.9 rebuilt in Python, on the same files and the same wire."""
 
+from __future__ import annotations
+
+import importlib
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from flintmq.client.blocking import Producer, PushConsumer
+    from flintmq.client.consume_from import ConsumeFrom
+    from flintmq.client.errors import ClientError, NoRouteError, ResponseError, SendFailedError
+    from flintmq.client.handlers import ConsumeResult
+    from flintmq.client.messages import Message, ReceivedMessage, SendResult, SendStatus
+    from flintmq.client.options import Credentials
+    from flintmq.client.producer import AsyncProducer
+    from flintmq.client.push_consumer import AsyncPushConsumer, MessageModel
+    from flintmq.model.message_queue import MessageQueue
 
 __version__ = version("flintmq")
 
-__all__ = ["__version__"]
+__all__ = [
+    "AsyncProducer",
+    "AsyncPushConsumer",
+    "ClientError",
+    "ConsumeFrom",
+    "ConsumeResult",
+    "Credentials",
+    "Message",
+    "MessageModel",
+    "MessageQueue",
+    "NoRouteError",
+    "Producer",
+    "PushConsumer",
+    "ReceivedMessage",
+    "ResponseError",
+    "SendFailedError",
+    "SendResult",
+    "SendStatus",
+    "__version__",
+]
+
+_HOMES: Final = {
+    "AsyncProducer": "flintmq.client.producer",
+    "AsyncPushConsumer": "flintmq.client.push_consumer",
+    "ClientError": "flintmq.client.errors",
+    "ConsumeFrom": "flintmq.client.consume_from",
+    "ConsumeResult": "flintmq.client.handlers",
+    "Credentials": "flintmq.client.options",
+    "Message": "flintmq.client.messages",
+    "MessageModel": "flintmq.client.push_consumer",
+    "MessageQueue": "flintmq.model.message_queue",
+    "NoRouteError": "flintmq.client.errors",
+    "Producer": "flintmq.client.blocking",
+    "PushConsumer": "flintmq.client.blocking",
+    "ReceivedMessage": "flintmq.client.messages",
+    "ResponseError": "flintmq.client.errors",
+    "SendFailedError": "flintmq.client.errors",
+    "SendResult": "flintmq.client.messages",
+    "SendStatus": "flintmq.client.messages",
+}
+"""Where the public names live.  They are loaded when asked for: tools need no client."""
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(home), name)

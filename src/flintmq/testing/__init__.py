@@ -1,4 +1,8 @@
-"""For our tests and for users: a clock to turn, and files that lose what was not synced."""
+"""For our tests and for users: a broker inside a test, a clock to turn, files that lose bytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from flintmq.testing.clock import ManualClock
 from flintmq.testing.simulated_files import (
@@ -10,12 +14,26 @@ from flintmq.testing.simulated_files import (
     SimulatedRegion,
 )
 
+if TYPE_CHECKING:
+    from flintmq.testing.embedded import AsyncEmbeddedCluster, EmbeddedCluster
+
 __all__ = [
     "ROOT",
+    "AsyncEmbeddedCluster",
     "Call",
+    "EmbeddedCluster",
     "Fault",
     "ManualClock",
     "SimulatedCrash",
     "SimulatedFiles",
     "SimulatedRegion",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Who only wants a clock need not load a broker.
+    if name in ("AsyncEmbeddedCluster", "EmbeddedCluster"):
+        from flintmq.testing import embedded
+
+        return getattr(embedded, name)
+    raise AttributeError(name)

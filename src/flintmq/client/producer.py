@@ -1,0 +1,331 @@
+"""Sending messages."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from flintmq.client.errors import (
+    ClientError,
+    NoRouteError,
+    ResponseError,
+    SendFailedError,
+    UsageError,
+)
+from flintmq.client.fault_table import FaultTable
+from flintmq.client.instance import ClientInstance
+from flintmq.client.messages import Message, SendResult
+from flintmq.client.namespaces import wrap
+from flintmq.client.options import ClientOptions, checked_group
+from flintmq.client.queue_choice import RoundRobin, queue_for_key
+from flintmq.client.sending import (
+    COMPRESS_FROM,
+    STORED_CODES,
+    Envelope,
+    seal,
+    seal_batch,
+    split_by_size,
+)
+from flintmq.format.codes import ResponseCode
+from flintmq.format.sys_flag import CompressionType
+from flintmq.model.property_names import INSTANCE_ID
+from flintmq.remoting import AnswerTimeoutError, RemotingError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from types import TracebackType
+
+    from flintmq.model.message_queue import MessageQueue
+
+logger = logging.getLogger(__name__)
+
+SEND_TIMEOUT_MS: Final = 3000
+RETRY_COUNT: Final = 2
+BATCH_SIZE: Final = 1 << 20
+RETRY_CODES: Final = frozenset(
+    {
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+    }
+)
+"""Codes after which another broker is tried.  Java's client gives up when a broker is busy."""
+
+_VIP_PORT_STEP: Final = 2
+
+
+class AsyncProducer:
+    """Sends messages of one producer group.
+
+    Use it as an async context manager.  ``client`` shares a client with others; without it the
+    producer has one of its own, made from the options.
+    """
+
+    def __init__(
+        self,
+        *,
+        group: str = "flintmq-producer",
+        client: ClientInstance | None = None,
+        send_timeout_ms: int = SEND_TIMEOUT_MS,
+        retries: int = RETRY_COUNT,
+        retry_when_not_stored_ok: bool = False,
+        compression: CompressionType = CompressionType.ZLIB,
+        compress_from: int = COMPRESS_FROM,
+        avoid_slow_brokers: bool = False,
+        **options: Any,
+    ) -> None:
+        if client is not None and options:
+            raise UsageError("options belong to the client that is shared")
+        if send_timeout_ms <= 0 or retries < 0 or compress_from < 0:
+            raise UsageError("times, retries and sizes are not negative")
+        self._options = client.options if client is not None else ClientOptions(**options)
+        self.group = wrap(self._options.namespace, checked_group(group))
+        self._shared = client
+        self._client: ClientInstance | None = None
+        self._timeout_ms = send_timeout_ms
+        self._attempt_count = retries + 1
+        self._retry_not_ok = retry_when_not_stored_ok
+        self._compression = compression
+        self._compress_from = compress_from
+        self._faults = FaultTable(now_ms=_monotonic_ms) if avoid_slow_brokers else None
+        self._turns: dict[str, RoundRobin] = {}
+        self._stack = AsyncExitStack()
+
+    # -- sending -----------------------------------------------------------------------------
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Send a message and return where it was stored.
+
+        Without a queue or a sharding key it goes to the next queue in turn, and on failure to
+        one of another broker.
+
+        Raises:
+            NoRouteError: nobody has the topic.
+            ResponseError: a broker refused the message.
+            SendFailedError: no broker acknowledged it in time; it may be stored all the same.
+        """
+        envelope = self._seal(message)
+        if queue is None and message.sharding_key is not None:
+            queue = queue_for_key(await self._queues(envelope.topic), message.sharding_key)
+        return await self._deliver(envelope, queue, timeout_ms or self._timeout_ms)
+
+    async def send_batch(
+        self,
+        messages: Iterable[Message],
+        *,
+        queue: MessageQueue | None = None,
+        batch_size: int = BATCH_SIZE,
+        timeout_ms: int | None = None,
+    ) -> list[SendResult]:
+        """Send messages of one topic together, cut into batches of at most ``batch_size`` bytes.
+
+        Each batch goes to one queue and is stored as a whole or not at all.
+        """
+        listed = list(messages)
+        if not listed:
+            return []
+        results = []
+        for part in split_by_size(listed, batch_size):
+            envelope = self._seal_batch(part)
+            results.append(await self._deliver(envelope, queue, timeout_ms or self._timeout_ms))
+        return results
+
+    async def send_one_way(self, message: Message, *, queue: MessageQueue | None = None) -> None:
+        """Send a message without waiting for an answer: nobody knows whether it is stored."""
+        envelope = self._seal(message)
+        if queue is None:
+            queues = await self._queues(envelope.topic)
+            if message.sharding_key is not None:
+                queue = queue_for_key(queues, message.sharding_key)
+            else:
+                queue = self._choose(envelope.topic, queues, None)
+        client = self._open_client()
+        address = await self._address(queue)
+        header = envelope.header(self.group, queue)
+        await client.remoting.tell(address, envelope.code, header, envelope.body)
+
+    # -- queues ------------------------------------------------------------------------------
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues that a topic can be sent to."""
+        return list(await self._queues(wrap(self._options.namespace, topic)))
+
+    async def _queues(self, topic: str) -> Sequence[MessageQueue]:
+        client = self._open_client()
+        found = await client.routes.publish_queues(topic)
+        if not found:
+            raise NoRouteError(
+                topic, "no broker has it", "create the topic, or switch autoCreateTopicEnable on"
+            )
+        return found
+
+    def _choose(
+        self, topic: str, queues: Sequence[MessageQueue], avoid: str | None
+    ) -> MessageQueue:
+        turn = self._turns.get(topic)
+        if turn is None:
+            turn = self._turns[topic] = RoundRobin()
+        is_in_use = None if self._faults is None else self._faults.is_in_use
+        return turn.choose(queues, avoid=avoid, is_in_use=is_in_use)
+
+    async def _address(self, queue: MessageQueue) -> str:
+        routes = self._open_client().routes
+        address = routes.master(queue.broker_name)
+        if address is None:
+            await routes.fetch(queue.topic)
+            address = routes.master(queue.broker_name)
+        if address is None:
+            raise NoRouteError(
+                queue.topic,
+                f"broker {queue.broker_name} has no master that is registered",
+                "start it, or send to another queue",
+            )
+        if self._options.vip_channel:
+            host, _, port = address.rpartition(":")
+            address = f"{host}:{int(port) - _VIP_PORT_STEP}"
+        return address
+
+    # -- one message -------------------------------------------------------------------------
+
+    def _extra(self) -> dict[str, str] | None:
+        namespace = self._options.namespace
+        return {INSTANCE_ID: namespace} if namespace else None
+
+    def _seal(self, message: Message) -> Envelope:
+        return seal(
+            message,
+            self._open_client().unique_ids.next(),
+            topic=wrap(self._options.namespace, message.topic),
+            extra=self._extra(),
+            compression=self._compression,
+            compress_from=self._compress_from,
+        )
+
+    def _seal_batch(self, messages: Sequence[Message]) -> Envelope:
+        unique_ids = self._open_client().unique_ids
+        return seal_batch(
+            messages,
+            [unique_ids.next() for _ in messages],
+            topic=wrap(self._options.namespace, messages[0].topic),
+            extra=self._extra(),
+        )
+
+    async def _deliver(
+        self, envelope: Envelope, queue: MessageQueue | None, timeout_ms: int
+    ) -> SendResult:
+        """Try one queue after the other until one takes the message or time is up."""
+        deadline = time.monotonic() + timeout_ms / 1000
+        is_free = queue is None
+        last_broker: str | None = None
+        not_ok: SendResult | None = None
+        failures: list[str] = []
+        for _ in range(self._attempt_count if is_free else 1):
+            left_ms = round((deadline - time.monotonic()) * 1000)
+            if left_ms <= 0:
+                break
+            if is_free:
+                queues = await self._queues(envelope.topic)
+                queue = self._choose(envelope.topic, queues, last_broker)
+            assert queue is not None
+            last_broker = queue.broker_name
+            try:
+                result = await self._attempt(envelope, queue, left_ms)
+            except (RemotingError, ClientError) as error:
+                if not self._may_retry(error, is_free=is_free):
+                    raise
+                failures.append(f"{queue.broker_name}: {error}")
+                continue
+            if result.ok or not self._retry_not_ok:
+                return result
+            not_ok = result
+        if not_ok is not None:
+            return not_ok
+        tried = "; ".join(failures) or f"nothing was answered within {timeout_ms} ms"
+        raise SendFailedError(f"message to {envelope.topic} not acknowledged: {tried}")
+
+    @staticmethod
+    def _may_retry(error: Exception, *, is_free: bool) -> bool:
+        if isinstance(error, NoRouteError | UsageError):
+            return False
+        if isinstance(error, ResponseError):
+            return is_free and error.code in RETRY_CODES
+        return True
+
+    async def _attempt(self, envelope: Envelope, queue: MessageQueue, left_ms: int) -> SendResult:
+        client = self._open_client()
+        address = await self._address(queue)
+        began = _monotonic_ms()
+        failed = True
+        try:
+            answer = await client.remoting.call(
+                address,
+                envelope.code,
+                envelope.header(self.group, queue),
+                envelope.body,
+                timeout_ms=left_ms,
+            )
+            failed = answer.code not in STORED_CODES
+        except AnswerTimeoutError:
+            # The connection may be dead without either side knowing.
+            with contextlib.suppress(RemotingError):
+                (await client.remoting.connect(address)).close()
+            raise
+        finally:
+            if self._faults is not None:
+                elapsed = _monotonic_ms() - began
+                self._faults.note(queue.broker_name, elapsed, failed=failed)
+        return envelope.result(answer, queue, address=address)
+
+    # -- lifetime ----------------------------------------------------------------------------
+
+    def _open_client(self) -> ClientInstance:
+        if self._client is None:
+            raise UsageError("the producer is not open: use it in an async with statement")
+        return self._client
+
+    async def start(self) -> Self:
+        """Open the producer; `close` ends it."""
+        if self._client is not None:
+            raise UsageError("the producer is open already")
+        client = self._shared
+        if client is None:
+            client = await self._stack.enter_async_context(ClientInstance(self._options))
+        client.add_producer(self.group)
+        self._stack.push_async_callback(client.remove_producer, self.group)
+        self._client = client
+        return self
+
+    async def close(self) -> None:
+        """Leave the group and give back what the producer has opened."""
+        self._client = None
+        await self._stack.aclose()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # A cancelled user must not keep the group from being left.
+        await asyncio.shield(self.close())
+
+
+def _monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

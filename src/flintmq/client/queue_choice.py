@@ -1,0 +1,46 @@
+"""Which queue the next message goes to."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Final
+
+from flintmq.format.java import string_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from flintmq.model.message_queue import MessageQueue
+
+_INDEX_MASK: Final = 0x7FFFFFFF
+
+
+class RoundRobin:
+    """Takes one queue after the other, and on a retry one of another broker if there is one."""
+
+    def __init__(self, start: int | None = None) -> None:
+        self._turn = random.randrange(_INDEX_MASK) if start is None else start
+
+    def choose(
+        self,
+        queues: Sequence[MessageQueue],
+        *,
+        avoid: str | None = None,
+        is_in_use: Callable[[str], bool] | None = None,
+    ) -> MessageQueue:
+        """Return the next queue, not of the broker ``avoid`` and of one in use where possible."""
+        for _ in range(len(queues)):
+            queue = self._next(queues)
+            if queue.broker_name != avoid and (is_in_use is None or is_in_use(queue.broker_name)):
+                return queue
+        return self._next(queues)
+
+    def _next(self, queues: Sequence[MessageQueue]) -> MessageQueue:
+        self._turn = (self._turn + 1) & _INDEX_MASK
+        return queues[self._turn % len(queues)]
+
+
+def queue_for_key(queues: Sequence[MessageQueue], sharding_key: str) -> MessageQueue:
+    """Return the queue that all messages of a key go to, the same that Java clients choose."""
+    remainder = abs(string_hash(sharding_key)) % len(queues)
+    return queues[remainder]

@@ -1,0 +1,161 @@
+"""The routes a client knows: fetched when needed, refreshed from time to time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from flintmq.client.errors import ClientError, TopicNotExistError
+from flintmq.client.queue_lists import publish_queues, subscribe_queues
+from flintmq.format.bodies.dialect import loads_body
+from flintmq.format.bodies.routes import route_from_json
+from flintmq.format.codes import RequestCode
+from flintmq.format.headers.namesrv import RouteRequest
+from flintmq.model.routes import MASTER_ID, TopicRoute
+from flintmq.model.topics import AUTO_CREATE_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flintmq.client.name_servers import NameServers
+    from flintmq.model.message_queue import MessageQueue
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_QUEUE_COUNT: Final = 4
+"""Queues that a client wants of a topic that does not exist yet."""
+
+
+class RouteBook:
+    """Routes by topic, and the addresses of brokers by name."""
+
+    def __init__(self, servers: NameServers) -> None:
+        self._servers = servers
+        self._routes: dict[str, TopicRoute] = {}
+        self._borrowed: set[str] = set()
+        self._publish: dict[str, list[MessageQueue]] = {}
+        self._subscribe: dict[str, list[MessageQueue]] = {}
+        self._addresses: dict[str, dict[int, str]] = {}
+        self._wanted: set[str] = set()
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    @property
+    def brokers(self) -> Mapping[str, Mapping[int, str]]:
+        """The addresses of all brokers known, by name and id."""
+        return self._addresses
+
+    def route(self, topic: str) -> TopicRoute | None:
+        """Return the route of a topic as far as it is known."""
+        return self._routes.get(topic)
+
+    # -- fetching ----------------------------------------------------------------------------
+
+    async def fetch(self, topic: str) -> TopicRoute:
+        """Ask for the route of a topic and remember it."""
+        header = RouteRequest(topic=topic, accept_standard_json_only=True)
+        answer = await self._servers.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+        route = route_from_json(loads_body(answer.body))
+        self._take(topic, route)
+        self._borrowed.discard(topic)
+        return route
+
+    def _take(self, topic: str, route: TopicRoute) -> None:
+        self._routes[topic] = route
+        self._publish[topic] = publish_queues(topic, route)
+        self._subscribe[topic] = subscribe_queues(topic, route)
+        for broker in route.brokers:
+            self._addresses[broker.broker_name] = dict(broker.addresses)
+
+    async def _borrow(self, topic: str) -> None:
+        """Take the route of the model topic for one that a send will create."""
+        model = await self.fetch(AUTO_CREATE_TOPIC)
+        queues = tuple(
+            replace(
+                one,
+                read_queue_count=min(DEFAULT_QUEUE_COUNT, one.read_queue_count),
+                write_queue_count=min(DEFAULT_QUEUE_COUNT, one.read_queue_count),
+            )
+            for one in model.queues
+        )
+        self._take(topic, replace(model, queues=queues))
+        self._borrowed.add(topic)
+
+    async def publish_queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues that a topic can be sent to; a new topic borrows those of a model.
+
+        An empty list means that there is none; ClientError, that nobody could be asked.
+        """
+        self._wanted.add(topic)
+        found = self._publish.get(topic)
+        if found:
+            return found
+        async with self._locks.setdefault(topic, asyncio.Lock()):
+            if not self._publish.get(topic):
+                try:
+                    await self.fetch(topic)
+                except TopicNotExistError:
+                    try:
+                        await self._borrow(topic)
+                    except TopicNotExistError:
+                        return []
+        return self._publish.get(topic, [])
+
+    async def subscribe_queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues from which a topic can be read; none for an unknown topic."""
+        self._wanted.add(topic)
+        if topic not in self._subscribe or topic in self._borrowed:
+            try:
+                await self.fetch(topic)
+            except TopicNotExistError:
+                return []
+        return self._subscribe.get(topic, [])
+
+    async def refresh(self) -> None:
+        """Ask again for everything that somebody wants; what fails stays as it was."""
+        for topic in list(self._wanted):
+            try:
+                await self.fetch(topic)
+            except ClientError as error:
+                logger.debug("route not refreshed: topic=%s reason=%s", topic, error)
+        self._forget_gone_brokers()
+
+    def _forget_gone_brokers(self) -> None:
+        named = {one.broker_name for route in self._routes.values() for one in route.brokers}
+        for name in self._addresses.keys() - named:
+            del self._addresses[name]
+
+    # -- addresses ---------------------------------------------------------------------------
+
+    def master(self, broker_name: str) -> str | None:
+        """Return where a broker takes messages."""
+        return self._addresses.get(broker_name, {}).get(MASTER_ID)
+
+    def reader(self, broker_name: str, broker_id: int) -> tuple[str, bool] | None:
+        """Return an address to read from, the one asked for if possible, and if it is a slave."""
+        known = self._addresses.get(broker_name, {})
+        for one in (broker_id, broker_id + 1 if broker_id != MASTER_ID else broker_id):
+            if one in known:
+                return known[one], one != MASTER_ID
+        for one, address in known.items():
+            return address, one != MASTER_ID
+        return None
+
+    def any_broker(self, topic: str) -> str | None:
+        """Return the address of some broker that has a topic."""
+        route = self._routes.get(topic)
+        if route is None or not route.brokers:
+            return None
+        broker = random.choice(route.brokers)
+        return broker.addresses.get(MASTER_ID) or next(iter(broker.addresses.values()), None)
+
+    def all_addresses(self, *, masters_only: bool) -> list[str]:
+        """Return the addresses of all brokers known."""
+        return [
+            address
+            for known in self._addresses.values()
+            for broker_id, address in known.items()
+            if not masters_only or broker_id == MASTER_ID
+        ]

@@ -1,0 +1,181 @@
+"""Sending one message to one queue: what goes over the wire, and what comes back."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from flintmq.client.errors import ResponseError, UsageError
+from flintmq.client.messages import BODY_SIZE_MAX, Message, SendResult, SendStatus
+from flintmq.format.batch import BatchItem, encode_batch
+from flintmq.format.codes import RequestCode, ResponseCode
+from flintmq.format.compression import compress
+from flintmq.format.headers.send import SendMessageRequestV2, SendMessageResponse
+from flintmq.format.properties import encode_properties
+from flintmq.format.sys_flag import COMPRESSED, TRANSACTION_PREPARED, CompressionType
+from flintmq.model import property_names as names
+from flintmq.model.topics import AUTO_CREATE_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flintmq.format.command import Command
+    from flintmq.model.message_queue import MessageQueue
+
+DEFAULT_QUEUE_COUNT: Final = 4
+COMPRESS_FROM: Final = 4096
+PROPERTIES_SIZE_MAX: Final = 32_767
+_COMPRESSION_SHIFT: Final = 8
+
+_STATUSES: Final[dict[int, SendStatus]] = {
+    ResponseCode.SUCCESS: SendStatus.SEND_OK,
+    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
+}
+STORED_CODES: Final = frozenset(_STATUSES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """A message or batch made ready: all but the queue it goes to."""
+
+    topic: str
+    code: int
+    body: bytes
+    properties: str
+    sys_flag: int
+    flag: int
+    message_id: str
+    is_batch: bool = False
+    born_timestamp: int
+    reconsume_times: int = 0
+    max_reconsume_times: int | None = None
+
+    def header(
+        self, group: str, queue: MessageQueue, *, unit_mode: bool = False
+    ) -> SendMessageRequestV2:
+        """Return the header of the send to a queue."""
+        return SendMessageRequestV2(
+            producer_group=group,
+            topic=self.topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=DEFAULT_QUEUE_COUNT,
+            queue_id=queue.queue_id,
+            sys_flag=self.sys_flag,
+            born_timestamp=self.born_timestamp,
+            flag=self.flag,
+            properties=self.properties,
+            reconsume_times=self.reconsume_times,
+            unit_mode=unit_mode,
+            max_reconsume_times=self.max_reconsume_times,
+            batch=self.is_batch,
+            broker_name=queue.broker_name,
+        )
+
+    def result(self, answer: Command, queue: MessageQueue, *, address: str) -> SendResult:
+        """Return where the message went; ResponseError if it was not stored."""
+        status = _STATUSES.get(answer.code)
+        if status is None:
+            raise ResponseError.for_code(answer.code, answer.remark, address=address)
+        header = SendMessageResponse.decode(answer.ext_fields)
+        return SendResult(
+            status=status,
+            message_id=self.message_id or header.msg_id,
+            offset_message_id=header.msg_id,
+            queue=queue._replace(queue_id=header.queue_id),
+            queue_offset=header.queue_offset,
+            region=header.region or "DefaultRegion",
+            trace_on=header.trace_on is not False,
+        )
+
+
+def seal(
+    message: Message,
+    message_id: str,
+    *,
+    topic: str,
+    extra: dict[str, str] | None = None,
+    compression: CompressionType = CompressionType.ZLIB,
+    compress_from: int = COMPRESS_FROM,
+    body_size_max: int = BODY_SIZE_MAX,
+) -> Envelope:
+    """Make a message ready; ``extra`` are properties that the client itself adds."""
+    if len(message.body) > body_size_max:
+        raise UsageError(
+            f"a body of {len(message.body)} bytes, at most {body_size_max} are allowed"
+        )
+    properties = message.wire_properties() | {names.UNIQ_KEY: message_id} | (extra or {})
+    body, sys_flag = message.body, 0
+    if len(body) >= compress_from:
+        body = compress(body, compression)
+        sys_flag = COMPRESSED | compression << _COMPRESSION_SHIFT
+    if properties.get(names.TRAN_MSG) == "true":
+        sys_flag |= TRANSACTION_PREPARED
+    return Envelope(
+        topic=topic,
+        code=RequestCode.SEND_MESSAGE_V2,
+        body=body,
+        properties=encode_properties(properties).decode(),
+        sys_flag=sys_flag,
+        flag=message.flag,
+        message_id=message_id,
+        born_timestamp=time.time_ns() // 1_000_000,
+    )
+
+
+def seal_batch(
+    messages: Sequence[Message],
+    message_ids: Sequence[str],
+    *,
+    topic: str,
+    extra: dict[str, str] | None = None,
+    body_size_max: int = BODY_SIZE_MAX,
+) -> Envelope:
+    """Make several messages of one topic ready to be sent as one."""
+    first = messages[0]
+    items = []
+    for message, message_id in zip(messages, message_ids, strict=True):
+        if message.topic != first.topic or message.wait != first.wait or message.delay_level:
+            raise UsageError(
+                "the messages of a batch have one topic and one way of waiting, and no delay"
+            )
+        properties = message.wire_properties() | {names.UNIQ_KEY: message_id} | (extra or {})
+        text = encode_properties(properties)
+        if len(text) > PROPERTIES_SIZE_MAX:
+            raise UsageError(f"properties of {len(text)} bytes, at most {PROPERTIES_SIZE_MAX}")
+        items.append(BatchItem(flag=message.flag, body=message.body, properties=text))
+    body = encode_batch(items)
+    if len(body) > body_size_max:
+        raise UsageError(f"a batch of {len(body)} bytes, at most {body_size_max} are allowed")
+    wait = {names.WAIT: "true" if first.wait else "false"}
+    return Envelope(
+        topic=topic,
+        code=RequestCode.SEND_BATCH_MESSAGE,
+        body=body,
+        properties=encode_properties(wait).decode(),
+        sys_flag=0,
+        flag=0,
+        message_id=",".join(message_ids),
+        is_batch=True,
+        born_timestamp=time.time_ns() // 1_000_000,
+    )
+
+
+def split_by_size(messages: Sequence[Message], size_max: int) -> list[list[Message]]:
+    """Cut a list into batches whose bodies and properties stay below ``size_max`` each."""
+    batches: list[list[Message]] = []
+    size = size_max
+    for message in messages:
+        own = _OVERHEAD + len(message.body) + len(encode_properties(message.wire_properties()))
+        if size + own > size_max:
+            batches.append([])
+            size = 0
+        batches[-1].append(message)
+        size += own
+    return batches
+
+
+_OVERHEAD: Final = 96
+"""Bytes of a message in a batch besides its body and properties, its unique id included."""
