@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from flintmq.client.errors import ClientError, ResponseError, UsageError
 from flintmq.client.name_servers import NameServers
+from flintmq.client.request_reply import ReplyBox
 from flintmq.client.route_book import RouteBook
 from flintmq.client.signing import sign
 from flintmq.client.unique_ids import UniqueIds, local_address
@@ -92,7 +93,7 @@ class ClientInstance:
         self.routes = RouteBook(self.servers)
         self.broker_versions: dict[str, int] = {}
         """The release of each broker, from its answers to heartbeats."""
-        self.on_reply: Callable[[Request[Any]], Answer] | None = None
+        self.replies = ReplyBox()
         self._stream = stream
         self._producers: dict[str, ProducerMember | None] = {}
         self._consumers: dict[str, ConsumerMember] = {}
@@ -207,7 +208,7 @@ class ClientInstance:
         return {
             RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction,
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._ids_changed,
-            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._reply,
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: lambda request: self.replies.take(request),
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._for_group("group"),
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._for_group("group"),
             RequestCode.GET_CONSUMER_RUNNING_INFO: self._for_group("consumer_group"),
@@ -222,11 +223,6 @@ class ClientInstance:
     def _ids_changed(self, request: Request[Any]) -> Answer:
         self.wake_rebalance()
         return Answer()
-
-    def _reply(self, request: Request[Any]) -> Answer:
-        if self.on_reply is None:
-            return Answer(ResponseCode.SYSTEM_ERROR, remark="nobody waits for a reply here")
-        return self.on_reply(request)
 
     def _for_group(self, field: str) -> Processor:
         async def serve(request: Request[Any]) -> Answer:

@@ -22,6 +22,8 @@ from flintmq.client.messages import Message, SendResult
 from flintmq.client.namespaces import wrap
 from flintmq.client.options import ClientOptions, checked_group
 from flintmq.client.queue_choice import RoundRobin, queue_for_key
+from flintmq.client.request_reply import reply_envelope, wait_for_reply
+from flintmq.client.route_causes import explain_no_route
 from flintmq.client.sending import (
     COMPRESS_FROM,
     STORED_CODES,
@@ -30,16 +32,33 @@ from flintmq.client.sending import (
     seal_batch,
     split_by_size,
 )
-from flintmq.format.codes import ResponseCode
+from flintmq.client.transactions import (
+    TransactionListener,
+    TransactionResult,
+    TransactionState,
+    answer_check,
+    ask,
+    end_header,
+)
+from flintmq.format.codes import RequestCode, ResponseCode
 from flintmq.format.sys_flag import CompressionType
-from flintmq.model.property_names import INSTANCE_ID
+from flintmq.model.message_queue import MessageQueue
+from flintmq.model.property_names import (
+    CORRELATION_ID,
+    INSTANCE_ID,
+    PRODUCER_GROUP,
+    REPLY_TO_CLIENT,
+    TRAN_MSG,
+    TTL,
+)
 from flintmq.remoting import AnswerTimeoutError, RemotingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from types import TracebackType
 
-    from flintmq.model.message_queue import MessageQueue
+    from flintmq.client.messages import ReceivedMessage
+    from flintmq.remoting import Request
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +99,7 @@ class AsyncProducer:
         compression: CompressionType = CompressionType.ZLIB,
         compress_from: int = COMPRESS_FROM,
         avoid_slow_brokers: bool = False,
+        transaction_listener: TransactionListener | None = None,
         **options: Any,
     ) -> None:
         if client is not None and options:
@@ -96,6 +116,7 @@ class AsyncProducer:
         self._compression = compression
         self._compress_from = compress_from
         self._faults = FaultTable(now_ms=_monotonic_ms) if avoid_slow_brokers else None
+        self._listener = transaction_listener
         self._turns: dict[str, RoundRobin] = {}
         self._stack = AsyncExitStack()
 
@@ -158,6 +179,68 @@ class AsyncProducer:
         header = envelope.header(self.group, queue)
         await client.remoting.tell(address, envelope.code, header, envelope.body)
 
+    # -- transactions ------------------------------------------------------------------------
+
+    async def send_in_transaction(
+        self, message: Message, argument: Any = None, *, timeout_ms: int | None = None
+    ) -> TransactionResult:
+        """Send a message that consumers see only if the listener's local part commits.
+
+        While that is UNKNOWN, or the broker does not hear of it, the broker asks `check`.
+        """
+        if self._listener is None:
+            raise UsageError("a producer of transactions needs a transaction_listener")
+        if message.delay_level:
+            raise UsageError("a message of a transaction cannot be delayed")
+        extra = {TRAN_MSG: "true", PRODUCER_GROUP: self.group}
+        envelope = self._seal(message, extra)
+        sent = await self._deliver(envelope, None, timeout_ms or self._timeout_ms)
+        state = TransactionState.ROLLBACK
+        if sent.ok:
+            state = await ask(self._listener.execute, message, argument)
+        try:
+            address = await self._address(sent.queue)
+            header = end_header(self.group, sent, state)
+            await self._open_client().remoting.tell(address, RequestCode.END_TRANSACTION, header)
+        except (ClientError, RemotingError) as error:
+            # The broker will ask.
+            logger.warning("end of transaction not told: id=%s %s", sent.message_id, error)
+        return TransactionResult(sent=sent, state=state)
+
+    async def check_transaction(self, request: Request[Any]) -> None:
+        """Answer a broker that asks how a transaction ended."""
+        await answer_check(request, self.group, self._listener)
+
+    # -- request and reply -------------------------------------------------------------------
+
+    async def request(
+        self, message: Message, *, timeout_ms: int = SEND_TIMEOUT_MS
+    ) -> ReceivedMessage:
+        """Send a message and return the reply of the consumer that gets it."""
+        client = self._open_client()
+        deadline = time.monotonic() + timeout_ms / 1000
+        correlation_id, future = client.replies.expect()
+        try:
+            topic = wrap(self._options.namespace, message.topic)
+            await self._queues(topic)
+            # Brokers bring replies only to clients that they know.
+            await client.heartbeat()
+            extra = {
+                CORRELATION_ID: correlation_id,
+                REPLY_TO_CLIENT: client.client_id,
+                TTL: str(timeout_ms),
+            }
+            await self._deliver(self._seal(message, extra), None, timeout_ms)
+            return await wait_for_reply(future, deadline=deadline, topic=message.topic)
+        finally:
+            client.replies.forget(correlation_id)
+
+    async def reply(self, asked: ReceivedMessage, body: bytes) -> None:
+        """Reply to a message that somebody waits for."""
+        envelope = reply_envelope(asked, body, self._open_client().unique_ids.next())
+        queue = MessageQueue(envelope.topic, asked.queue.broker_name, 0)
+        await self._deliver(envelope, queue, self._timeout_ms)
+
     # -- queues ------------------------------------------------------------------------------
 
     async def queues(self, topic: str) -> list[MessageQueue]:
@@ -168,9 +251,7 @@ class AsyncProducer:
         client = self._open_client()
         found = await client.routes.publish_queues(topic)
         if not found:
-            raise NoRouteError(
-                topic, "no broker has it", "create the topic, or switch autoCreateTopicEnable on"
-            )
+            raise await explain_no_route(topic, client.servers, client.routes)
         return found
 
     def _choose(
@@ -201,16 +282,16 @@ class AsyncProducer:
 
     # -- one message -------------------------------------------------------------------------
 
-    def _extra(self) -> dict[str, str] | None:
+    def _extra(self) -> dict[str, str]:
         namespace = self._options.namespace
-        return {INSTANCE_ID: namespace} if namespace else None
+        return {INSTANCE_ID: namespace} if namespace else {}
 
-    def _seal(self, message: Message) -> Envelope:
+    def _seal(self, message: Message, extra: dict[str, str] | None = None) -> Envelope:
         return seal(
             message,
             self._open_client().unique_ids.next(),
             topic=wrap(self._options.namespace, message.topic),
-            extra=self._extra(),
+            extra=self._extra() | (extra or {}),
             compression=self._compression,
             compress_from=self._compress_from,
         )
@@ -304,7 +385,7 @@ class AsyncProducer:
         client = self._shared
         if client is None:
             client = await self._stack.enter_async_context(ClientInstance(self._options))
-        client.add_producer(self.group)
+        client.add_producer(self.group, self)
         self._stack.push_async_callback(client.remove_producer, self.group)
         self._client = client
         return self

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 DEFAULT_QUEUE_COUNT: Final = 4
 COMPRESS_FROM: Final = 4096
 PROPERTIES_SIZE_MAX: Final = 32_767
-_COMPRESSION_SHIFT: Final = 8
 
 _STATUSES: Final[dict[int, SendStatus]] = {
     ResponseCode.SUCCESS: SendStatus.SEND_OK,
@@ -110,7 +109,7 @@ def seal(
     body, sys_flag = message.body, 0
     if len(body) >= compress_from:
         body = compress(body, compression)
-        sys_flag = COMPRESSED | compression << _COMPRESSION_SHIFT
+        sys_flag = COMPRESSED | compression
     if properties.get(names.TRAN_MSG) == "true":
         sys_flag |= TRANSACTION_PREPARED
     return Envelope(

@@ -1,0 +1,175 @@
+"""Our producer against the real Java broker; what it stored is read with the real Java client."""
+
+import asyncio
+import hashlib
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flintmq import AsyncProducer, Message
+from flintmq.client.consume_from import QueueBounds
+from flintmq.client.instance import ClientInstance
+from flintmq.client.messages import ReceivedMessage
+from flintmq.client.options import ClientOptions
+from flintmq.client.pulling import Puller
+from flintmq.client.transactions import TransactionState
+from flintmq.format.compression import CompressionType
+from flintmq.format.subscription import build_subscription
+from tests.interop.java_cluster import HOST, JavaCluster
+from tests.interop.java_toolchain import JavaToolchain
+
+pytestmark = pytest.mark.interop
+
+DEADLINE_S = 60
+SETTINGS = {
+    "brokerName": "java-a",
+    "brokerClusterName": "JavaCluster",
+    "mappedFileSizeCommitLog": 8 << 20,
+    "mappedFileSizeConsumeQueue": 20_000,
+    "maxHashSlotNum": 1000,
+    "maxIndexNum": 4000,
+    "transactionTimeOut": 500,
+    "transactionCheckInterval": 500,
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    toolchain: JavaToolchain, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[JavaCluster]:
+    work: Path = tmp_path_factory.mktemp("java")
+    (work / "store").mkdir()
+    with JavaCluster(work / "store", SETTINGS, work_directory=work, toolchain=toolchain) as running:
+        yield running
+        running.kill_broker()
+
+
+def namesrv(cluster: JavaCluster) -> str:
+    return f"{HOST}:{cluster.namesrv_port}"
+
+
+def run(work: Any) -> Any:
+    async def limited() -> Any:
+        async with asyncio.timeout(DEADLINE_S):
+            return await work
+
+    return asyncio.run(limited())
+
+
+async def read_all(address: str, topic: str, count: int) -> list[ReceivedMessage]:
+    """Read a topic with our own pulls until it has so many messages."""
+    async with ClientInstance(ClientOptions(namesrv=address)) as client:
+        puller, bounds = Puller(client, "readers"), QueueBounds(client)
+        subscription = build_subscription(topic, "*")
+        while True:
+            found: list[ReceivedMessage] = []
+            for queue in await client.routes.subscribe_queues(topic):
+                offset, end = 0, await bounds.end(queue)
+                while offset < end:
+                    result = await puller.pull(
+                        queue, offset, subscription, suspend_ms=0, with_subscription=True
+                    )
+                    found += result.messages
+                    offset = result.next_offset
+            if len(found) >= count:
+                return found
+            await asyncio.sleep(0.05)
+
+
+def test_every_form_of_send_is_read_by_the_java_client(cluster: JavaCluster) -> None:
+    rng = random.Random(1)
+    bodies = {
+        **{f"plain-{n}": rng.randbytes(50) for n in range(10)},
+        **{f"batch-{n}": rng.randbytes(50) for n in range(30)},
+        **{f"{kind.name}-large": rng.randbytes(64) * 200 for kind in CompressionType},
+    }
+
+    async def main() -> None:
+        async with AsyncProducer(namesrv=namesrv(cluster), group="ours") as producer:
+            for name, body in bodies.items():
+                if name.startswith("plain"):
+                    result = await producer.send(
+                        Message(topic="ours", body=body, keys=[name], tag="A", sharding_key="one")
+                    )
+                    assert result.ok
+            batch = [
+                Message(topic="ours", body=body, keys=[name])
+                for name, body in bodies.items()
+                if name.startswith("batch")
+            ]
+            await producer.send_batch(batch, batch_size=1500)
+        for kind in CompressionType:
+            async with AsyncProducer(namesrv=namesrv(cluster), compression=kind) as producer:
+                name = f"{kind.name}-large"
+                await producer.send_one_way(Message(topic="ours", body=bodies[name], keys=[name]))
+                found = await read_all(namesrv(cluster), "ours", 41)
+                assert any(one.body == bodies[name] for one in found)
+
+    run(main())
+    view = cluster.read_all(["ours"])
+    read = {message["properties"]["KEYS"]: message["bodySha256"] for message in view.messages}
+    assert read == {name: hashlib.sha256(body).hexdigest() for name, body in bodies.items()}
+    ids = [message["properties"]["UNIQ_KEY"] for message in view.messages]
+    assert len(set(ids)) == len(bodies)
+
+
+class Ledger:
+    def __init__(self) -> None:
+        self.checked: list[bytes] = []
+
+    def execute(self, message: Message, argument: Any) -> TransactionState:
+        return TransactionState[argument]
+
+    def check(self, message: ReceivedMessage) -> TransactionState:
+        self.checked.append(message.body)
+        return TransactionState.COMMIT
+
+
+def test_transactions_in_all_three_outcomes(cluster: JavaCluster) -> None:
+    ledger = Ledger()
+
+    async def main() -> None:
+        async with AsyncProducer(
+            namesrv=namesrv(cluster), group="bank", transaction_listener=ledger
+        ) as producer:
+            await producer.send(Message(topic="money", body=b"first"))
+            await producer._open_client().heartbeat()
+            for outcome in ("COMMIT", "ROLLBACK", "UNKNOWN"):
+                await producer.send_in_transaction(
+                    Message(topic="money", body=outcome.encode()), outcome
+                )
+            found = await read_all(namesrv(cluster), "money", 3)
+            assert {one.body for one in found} == {b"first", b"COMMIT", b"UNKNOWN"}
+
+    run(main())
+    assert b"UNKNOWN" in ledger.checked
+    assert b"ROLLBACK" not in ledger.checked
+
+
+def test_request_and_reply(cluster: JavaCluster) -> None:
+    async def main() -> None:
+        address = namesrv(cluster)
+        async with (
+            AsyncProducer(namesrv=address, group="askers") as asker,
+            AsyncProducer(namesrv=address, group="answerers") as answerer,
+        ):
+            # A topic that is new is known to nobody for a moment.
+            await asker.send(Message(topic="questions", body=b"none"))
+            await answerer.send(Message(topic="questions", body=b"none"))
+
+            async def answer() -> None:
+                found = await read_all(address, "questions", 3)
+                (asked,) = [one for one in found if one.body == b"6 x 7?"]
+                await answerer.reply(asked, b"42")
+
+            task = asyncio.create_task(answer())
+            reply = await asker.request(
+                Message(topic="questions", body=b"6 x 7?"), timeout_ms=20_000
+            )
+            await task
+            assert reply.body == b"42"
+
+    run(main())

@@ -1,0 +1,339 @@
+import asyncio
+import random
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import pytest
+
+from flintmq import (
+    AsyncProducer,
+    ClientError,
+    Message,
+    MessageQueue,
+    NoRouteError,
+    Producer,
+    ResponseError,
+    SendFailedError,
+    SendStatus,
+)
+from flintmq.client.errors import UsageError
+from flintmq.client.instance import ClientInstance
+from flintmq.client.options import ClientOptions
+from flintmq.client.transactions import TransactionState
+from flintmq.format.codes import ResponseCode
+from flintmq.format.compression import CompressionType
+from flintmq.testing import AsyncEmbeddedCluster, EmbeddedCluster
+
+_T = TypeVar("_T")
+
+
+def run(work: Coroutine[Any, Any, _T]) -> _T:
+    async def limited() -> _T:
+        async with asyncio.timeout(20):
+            return await work
+
+    return asyncio.run(limited())
+
+
+def test_a_message_arrives_as_it_was_sent() -> None:
+    async def main() -> None:
+        async with AsyncEmbeddedCluster() as mq, AsyncProducer(namesrv=mq.namesrv) as producer:
+            result = await producer.send(
+                Message(
+                    topic="orders",
+                    body=b"hello",
+                    tag="A",
+                    keys=["k1", "k2"],
+                    properties={"colour": "grün"},
+                    flag=7,
+                )
+            )
+            (message,) = mq.messages("orders")
+        assert result.ok
+        assert (message.body, message.tag, message.keys, message.flag) == (
+            b"hello",
+            "A",
+            ("k1", "k2"),
+            7,
+        )
+        assert message.properties["colour"] == "grün"
+        assert message.message_id == result.message_id
+        assert message.offset_message_id == result.offset_message_id
+
+    run(main())
+
+
+def test_queues_take_turns() -> None:
+    async def main() -> None:
+        async with AsyncEmbeddedCluster() as mq, AsyncProducer(namesrv=mq.namesrv) as producer:
+            message = Message(topic="orders", body=b"x")
+            queues = [(await producer.send(message)).queue.queue_id for _ in range(8)]
+        assert sorted(queues) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+    run(main())
+
+
+def test_a_sharding_key_keeps_to_one_queue_and_a_queue_can_be_named() -> None:
+    async def main() -> None:
+        async with AsyncEmbeddedCluster() as mq, AsyncProducer(namesrv=mq.namesrv) as producer:
+            message = Message(topic="orders", body=b"x", sharding_key="order-1001")
+            chosen = {(await producer.send(message)).queue for _ in range(5)}
+            named = MessageQueue("orders", "broker-a", 2)
+            result = await producer.send(Message(topic="orders", body=b"y"), queue=named)
+        # 708180863, the hash in Java, leaves 3 when divided by 4.
+        assert chosen == {MessageQueue("orders", "broker-a", 3)}
+        assert result.queue == named
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", CompressionType)
+def test_large_bodies_are_compressed_on_the_way(kind: CompressionType) -> None:
+    body = b"0123456789" * 1000
+
+    async def main() -> None:
+        async with (
+            AsyncEmbeddedCluster() as mq,
+            AsyncProducer(namesrv=mq.namesrv, compression=kind) as producer,
+        ):
+            await producer.send(Message(topic="orders", body=body))
+            await producer.send(Message(topic="orders", body=body[:4095]))
+            sizes = sorted(message.store_size for message in mq.messages("orders"))
+            bodies = sorted(len(message.body) for message in mq.messages("orders"))
+        assert bodies == [4095, 10_000]
+        assert sizes[0] < 1000 < sizes[1]
+
+    run(main())
+
+
+def test_batches_are_cut_by_size_and_every_message_has_its_own_id() -> None:
+    async def main() -> None:
+        async with AsyncEmbeddedCluster() as mq, AsyncProducer(namesrv=mq.namesrv) as producer:
+            messages = [Message(topic="orders", body=b"%03d" % n * 50) for n in range(100)]
+            results = await producer.send_batch(messages, batch_size=5000)
+            found = mq.messages("orders")
+            assert await producer.send_batch([]) == []
+        assert len(results) > 3
+        assert sorted(one.body for one in found) == [one.body for one in messages]
+        ids = [one for result in results for one in result.message_id.split(",")]
+        assert len(set(ids)) == 100
+        assert {one.message_id for one in found} == set(ids)
+
+    run(main())
+
+
+def test_a_one_way_message_arrives_too() -> None:
+    async def main() -> None:
+        async with AsyncEmbeddedCluster() as mq, AsyncProducer(namesrv=mq.namesrv) as producer:
+            await producer.send_one_way(Message(topic="orders", body=b"gone"))
+            assert [one.body for one in await mq.wait_for("orders", 1)] == [b"gone"]
+
+    run(main())
+
+
+def test_what_makes_no_sense_is_refused_before_anything_is_sent() -> None:
+    cases: list[dict[str, Any]] = [
+        {"topic": "", "body": b"x"},
+        {"topic": "a b", "body": b"x"},
+        {"topic": "t", "body": b""},
+        {"topic": "t", "body": b"x", "properties": {"UNIQ_KEY": "mine"}},
+        {"topic": "t", "body": b"x", "properties": {" ": "v"}},
+        {"topic": "t", "body": b"x", "delay_level": -1},
+    ]
+    for wrong in cases:
+        with pytest.raises(UsageError):
+            Message(**wrong)
+    with pytest.raises(UsageError):
+        AsyncProducer(group="no good")
+    with pytest.raises(UsageError):
+        AsyncProducer(namesrv="nonsense")
+
+    async def main() -> None:
+        producer = AsyncProducer(namesrv="127.0.0.1:1")
+        with pytest.raises(UsageError, match="not open"):
+            await producer.send(Message(topic="t", body=b"x"))
+
+    run(main())
+
+
+def test_the_causes_of_no_route_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    message = Message(topic="orders", body=b"x")
+
+    async def cause(**options: Any) -> str:
+        async with AsyncProducer(**options) as producer:
+            with pytest.raises(ClientError) as caught:
+                await producer.send(message)
+        return str(caught.value)
+
+    async def main() -> None:
+        assert "NAMESRV_ADDR" in await cause()
+        assert "127.0.0.1:1" in await cause(namesrv="127.0.0.1:1")
+        async with AsyncEmbeddedCluster(autoCreateTopicEnable="false") as mq:
+            assert "autoCreateTopicEnable" in await cause(namesrv=mq.namesrv)
+            topics = mq.broker.parts.topics
+            topics.ensure("orders-1", 1)
+            await _routed(mq, "orders-1")
+            assert "misspelt" in await cause(namesrv=mq.namesrv)
+            topics.ensure("orders", 4, perm=4)
+            await _routed(mq, "orders")
+            assert "may not be written" in await cause(namesrv=mq.namesrv)
+            topics.delete("orders")
+            topics.ensure("orders", 0)
+            await _routed(mq, "orders", write_queue_count=0)
+            assert "writeQueueNums" in await cause(namesrv=mq.namesrv)
+
+    run(main())
+
+
+async def _routed(mq: AsyncEmbeddedCluster, topic: str, write_queue_count: int = -1) -> None:
+    """Wait until the name server tells of a topic as it is now."""
+    async with ClientInstance(ClientOptions(namesrv=mq.namesrv)) as client:
+        while True:
+            try:
+                route = await client.routes.fetch(topic)
+            except ResponseError:
+                await asyncio.sleep(0.001)
+                continue
+            if write_queue_count in (-1, route.queues[0].write_queue_count):
+                return
+            await asyncio.sleep(0.001)
+
+
+def test_a_refused_message_is_an_error_with_the_code_and_the_reason() -> None:
+    async def main() -> None:
+        async with AsyncEmbeddedCluster() as mq, AsyncProducer(namesrv=mq.namesrv) as producer:
+            await producer.send(Message(topic="orders", body=b"x"))
+            with pytest.raises(ResponseError) as caught:
+                await producer.send(Message(topic="orders", body=random.randbytes(3 << 20)))
+            assert caught.value.code == ResponseCode.MESSAGE_ILLEGAL
+            with mq.refusing_sends("for a test"), pytest.raises(SendFailedError) as failed:
+                await producer.send(Message(topic="orders", body=b"x"))
+            assert "for a test" in str(failed.value)
+            assert (await producer.send(Message(topic="orders", body=b"x"))).ok
+
+    run(main())
+
+
+def test_a_dropped_connection_costs_nothing_but_a_retry() -> None:
+    async def main() -> None:
+        async with AsyncEmbeddedCluster() as mq, AsyncProducer(namesrv=mq.namesrv) as producer:
+            for number in range(20):
+                if number % 5 == 4:
+                    assert mq.drop_connections() > 0
+                result = await producer.send(Message(topic="orders", body=b"%d" % number))
+                assert result.status is SendStatus.SEND_OK
+            bodies = {one.body for one in mq.messages("orders")}
+        assert bodies == {b"%d" % number for number in range(20)}
+
+    run(main())
+
+
+class Ledger:
+    """A listener that does as its messages say."""
+
+    def __init__(self) -> None:
+        self.checked: list[bytes] = []
+
+    def execute(self, message: Message, argument: Any) -> TransactionState:
+        return TransactionState[argument]
+
+    async def check(self, message: Any) -> TransactionState:
+        self.checked.append(message.body)
+        return TransactionState.COMMIT
+
+
+def test_transactions_in_all_three_outcomes() -> None:
+    async def main() -> None:
+        ledger = Ledger()
+        async with (
+            AsyncEmbeddedCluster(transactionTimeOut=500, transactionCheckInterval=50) as mq,
+            AsyncProducer(
+                namesrv=mq.namesrv, group="bank", transaction_listener=ledger
+            ) as producer,
+        ):
+            await producer.send(Message(topic="other", body=b"route"))
+            await producer._open_client().heartbeat()
+            for outcome in ("COMMIT", "ROLLBACK", "UNKNOWN"):
+                result = await producer.send_in_transaction(
+                    Message(topic="orders", body=outcome.encode()), outcome
+                )
+                assert result.state is TransactionState[outcome]
+            found = await mq.wait_for("orders", 2)
+            assert sorted(one.body for one in found) == [b"COMMIT", b"UNKNOWN"]
+        assert b"ROLLBACK" not in ledger.checked
+        assert b"UNKNOWN" in ledger.checked
+
+    run(main())
+
+
+def test_a_request_gets_the_reply_of_who_answers_it() -> None:
+    async def main() -> None:
+        async with (
+            AsyncEmbeddedCluster() as mq,
+            AsyncProducer(namesrv=mq.namesrv, group="askers") as asker,
+            AsyncProducer(namesrv=mq.namesrv, group="answerers") as answerer,
+        ):
+
+            async def answer() -> None:
+                (asked,) = await mq.wait_for("questions", 1)
+                await answerer.reply(asked, b"42")
+
+            task = asyncio.create_task(answer())
+            reply = await asker.request(Message(topic="questions", body=b"6 x 7?"))
+            await task
+            assert reply.body == b"42"
+            with pytest.raises(ClientError, match="nobody has replied"):
+                await asker.request(Message(topic="questions", body=b"?"), timeout_ms=100)
+
+    run(main())
+
+
+def test_names_in_a_namespace_are_kept_apart() -> None:
+    async def main() -> None:
+        async with (
+            AsyncEmbeddedCluster() as mq,
+            AsyncProducer(namesrv=mq.namesrv, namespace="NS") as producer,
+        ):
+            await producer.send(Message(topic="orders", body=b"x"))
+            assert len(mq.messages("NS%orders")) == 1
+            assert mq.messages("orders") == []
+
+    run(main())
+
+
+def test_the_blocking_producer_leaves_no_thread_behind() -> None:
+    before = set(threading.enumerate())
+    with EmbeddedCluster() as mq:
+        with Producer(namesrv=mq.namesrv) as producer:
+            senders = [
+                threading.Thread(
+                    target=lambda: [
+                        producer.send(Message(topic="orders", body=b"x")) for _ in range(20)
+                    ]
+                )
+                for _ in range(4)
+            ]
+            for sender in senders:
+                sender.start()
+            for sender in senders:
+                sender.join()
+            assert len(mq.wait_for("orders", 80)) == 80
+            assert len(producer.queues("orders")) == 4
+        with pytest.raises(UsageError):
+            producer.send(Message(topic="orders", body=b"x"))
+    assert set(threading.enumerate()) == before
+
+
+def test_a_blocking_producer_that_cannot_connect_leaves_no_thread_behind() -> None:
+    before = set(threading.enumerate())
+    with Producer(namesrv="127.0.0.1:1") as producer, pytest.raises(ClientError):
+        producer.send(Message(topic="orders", body=b"x"))
+    assert set(threading.enumerate()) == before
+
+
+def test_no_route_is_one_of_the_errors_a_user_can_catch() -> None:
+    error = NoRouteError("t", "cause", "step")
+    assert (error.topic, error.cause, error.next_step) == ("t", "cause", "step")
+    assert error.retriable
