@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from flintmq.remoting import Connection
     from flintmq.store.clock import Clock
     from flintmq.store.config import StoreConfig
+    from flintmq.store.files import Files
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ EXPIRY_SCAN_MS: Final = 10_000
 SAMPLE_MS: Final = 10_000
 TICK_MS: Final = 100
 PORT_ATTEMPTS_MAX: Final = 50
+DRAIN_TIMEOUT_MS: Final = 6000
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ async def run_broker(
     store_config: StoreConfig,
     *,
     clock: Clock | None = None,
+    files: Files | None = None,
     overlay: Path | None = None,
 ) -> AsyncIterator[Broker]:
     """Start a broker and yield it once it accepts connections and is registered.
@@ -85,7 +88,7 @@ async def run_broker(
         for bound in sockets:
             stack.callback(bound.close)
         config = replace(config, listen_port=sockets[0].getsockname()[1])
-        store = stack.enter_context(MessageStore(store_config, clock=clock))
+        store = stack.enter_context(MessageStore(store_config, clock=clock, files=files))
         parts = _make_parts(config, store, overlay)
         stack.push_async_callback(_persist_finally, parts)
         registration = Registration(
@@ -96,6 +99,7 @@ async def run_broker(
         )
         stack.push_async_callback(_run_housekeeping(parts))
         server = await stack.enter_async_context(_listen(parts, sockets))
+        stack.push_async_callback(_drain_puts, parts)
         stack.callback(parts.held.close)
         parts.topics.on_change = registration.trigger
         stack.push_async_callback(registration.stop)
@@ -263,6 +267,13 @@ async def _check_transactions(parts: BrokerParts) -> None:
             check.run()
         except Exception:
             logger.exception("transactions could not be checked")
+
+
+async def _drain_puts(parts: BrokerParts) -> None:
+    """Let the answers that wait for the disk leave before connections are closed."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(DRAIN_TIMEOUT_MS / 1000):
+            await parts.puts.idle()
 
 
 async def _persist_finally(parts: BrokerParts) -> None:

@@ -29,6 +29,8 @@ class DurablePuts:
         self._ready: deque[tuple[PutResult, PutStatus, str, Done]] = deque()
         self._is_scheduled = False
         self.waiting_count = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     def when_done(self, result: PutResult, done: Done) -> None:
         """Call ``done`` with the final result: at once if there is nothing to wait for."""
@@ -36,6 +38,7 @@ class DurablePuts:
             done(result)
             return
         self.waiting_count += 1
+        self._idle.clear()
 
         def flushed(status: PutStatus, reason: str) -> None:
             self._ready.append((result, status, reason, done))
@@ -61,3 +64,9 @@ class DurablePuts:
             if status is not result.status:
                 result.with_status(status, reason)
             done(result)
+        if not self.waiting_count:
+            self._idle.set()
+
+    async def idle(self) -> None:
+        """Wait until nothing waits for the disk any more."""
+        await self._idle.wait()

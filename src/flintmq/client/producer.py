@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from flintmq.client.errors import (
     ClientError,
@@ -32,6 +32,7 @@ from flintmq.client.sending import (
     seal_batch,
     split_by_size,
 )
+from flintmq.client.trace import TraceSender, pub_line
 from flintmq.client.transactions import (
     TransactionListener,
     TransactionResult,
@@ -41,7 +42,7 @@ from flintmq.client.transactions import (
     end_header,
 )
 from flintmq.format.codes import RequestCode, ResponseCode
-from flintmq.format.sys_flag import CompressionType
+from flintmq.format.sys_flag import TRANSACTION_PREPARED, CompressionType
 from flintmq.model.message_queue import MessageQueue
 from flintmq.model.property_names import (
     CORRELATION_ID,
@@ -51,6 +52,7 @@ from flintmq.model.property_names import (
     TRAN_MSG,
     TTL,
 )
+from flintmq.model.topics import TRACE_TOPIC
 from flintmq.remoting import AnswerTimeoutError, RemotingError
 
 if TYPE_CHECKING:
@@ -81,6 +83,20 @@ RETRY_CODES: Final = frozenset(
 _VIP_PORT_STEP: Final = 2
 
 
+class SendHook(Protocol):
+    """Sees every message before and after it is sent; what it raises before stops the send."""
+
+    def before_send(self, message: Message) -> None:
+        """See a message that is about to be sent."""
+        ...
+
+    def after_send(
+        self, message: Message, result: SendResult | None, error: Exception | None
+    ) -> None:
+        """See how it went: one of result and error is there."""
+        ...
+
+
 class AsyncProducer:
     """Sends messages of one producer group.
 
@@ -100,6 +116,9 @@ class AsyncProducer:
         compress_from: int = COMPRESS_FROM,
         avoid_slow_brokers: bool = False,
         transaction_listener: TransactionListener | None = None,
+        hooks: Sequence[SendHook] = (),
+        trace: bool = False,
+        trace_topic: str = TRACE_TOPIC,
         **options: Any,
     ) -> None:
         if client is not None and options:
@@ -117,6 +136,9 @@ class AsyncProducer:
         self._compress_from = compress_from
         self._faults = FaultTable(now_ms=_monotonic_ms) if avoid_slow_brokers else None
         self._listener = transaction_listener
+        self._hooks = tuple(hooks)
+        self._trace_topic = trace_topic if trace else None
+        self._trace: TraceSender | None = None
         self._turns: dict[str, RoundRobin] = {}
         self._stack = AsyncExitStack()
 
@@ -142,7 +164,44 @@ class AsyncProducer:
         envelope = self._seal(message)
         if queue is None and message.sharding_key is not None:
             queue = queue_for_key(await self._queues(envelope.topic), message.sharding_key)
-        return await self._deliver(envelope, queue, timeout_ms or self._timeout_ms)
+        return await self._send_watched(message, envelope, queue, timeout_ms or self._timeout_ms)
+
+    async def _send_watched(
+        self, message: Message, envelope: Envelope, queue: MessageQueue | None, timeout_ms: int
+    ) -> SendResult:
+        """Deliver a message, with hooks before and after, and a line in the trace."""
+        for hook in self._hooks:
+            hook.before_send(message)
+        began, started_ms = _monotonic_ms(), time.time_ns() // 1_000_000
+        result: SendResult | None = None
+        failure: Exception | None = None
+        try:
+            result = await self._deliver(envelope, queue, timeout_ms)
+        except (ClientError, RemotingError) as error:
+            failure = error
+            raise
+        finally:
+            for hook in self._hooks:
+                hook.after_send(message, result, failure)
+            if self._trace is not None and (result is None or result.trace_on):
+                self._trace.add(
+                    pub_line(
+                        message,
+                        group=self.group,
+                        message_id=envelope.message_id,
+                        started_ms=started_ms,
+                        cost_ms=_monotonic_ms() - began,
+                        kind=_trace_kind(message, envelope),
+                        result=result,
+                        address=self._told_address(result),
+                    )
+                )
+        return result
+
+    def _told_address(self, result: SendResult | None) -> str:
+        if result is None or self._client is None:
+            return ""
+        return self._client.routes.master(result.queue.broker_name) or ""
 
     async def send_batch(
         self,
@@ -194,7 +253,7 @@ class AsyncProducer:
             raise UsageError("a message of a transaction cannot be delayed")
         extra = {TRAN_MSG: "true", PRODUCER_GROUP: self.group}
         envelope = self._seal(message, extra)
-        sent = await self._deliver(envelope, None, timeout_ms or self._timeout_ms)
+        sent = await self._send_watched(message, envelope, None, timeout_ms or self._timeout_ms)
         state = TransactionState.ROLLBACK
         if sent.ok:
             state = await ask(self._listener.execute, message, argument)
@@ -388,10 +447,18 @@ class AsyncProducer:
         client.add_producer(self.group, self)
         self._stack.push_async_callback(client.remove_producer, self.group)
         self._client = client
+        if self._trace_topic is not None:
+            self._trace = TraceSender(self._send_trace, topic=self._trace_topic)
+            self._trace.start()
         return self
+
+    async def _send_trace(self, message: Message) -> None:
+        await self._deliver(self._seal(message), None, self._timeout_ms)
 
     async def close(self) -> None:
         """Leave the group and give back what the producer has opened."""
+        if self._trace is not None and self._client is not None:
+            await self._trace.close()
         self._client = None
         await self._stack.aclose()
 
@@ -406,6 +473,12 @@ class AsyncProducer:
     ) -> None:
         # A cancelled user must not keep the group from being left.
         await asyncio.shield(self.close())
+
+
+def _trace_kind(message: Message, envelope: Envelope) -> int:
+    if envelope.sys_flag & TRANSACTION_PREPARED:
+        return 1
+    return 3 if message.delay_level else 0
 
 
 def _monotonic_ms() -> int:

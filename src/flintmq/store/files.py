@@ -286,6 +286,10 @@ _FILE_MODE: Final = 0o644
 class LocalFiles:
     """The file system of the machine."""
 
+    def map_region(self, path: Path, descriptor: int, size: int, *, read_only: bool) -> LocalRegion:
+        """Map a file; a kind of files whose disk fails maps another kind of region."""
+        return LocalRegion(path, descriptor, size, read_only=read_only)
+
     def open(self, path: Path, *, read_only: bool = False) -> MappedRegion:
         """Map an existing file at its current size; an empty file raises StoreLoadError."""
         flags = os.O_RDONLY if read_only else os.O_RDWR
@@ -293,7 +297,7 @@ class LocalFiles:
             size = os.fstat(descriptor).st_size
             if size == 0:
                 raise StoreLoadError(path, "the file is empty")
-            return LocalRegion(path, descriptor, size, read_only=read_only)
+            return self.map_region(path, descriptor, size, read_only=read_only)
 
     def create(self, path: Path, size: int, *, reserve: bool = True) -> MappedRegion:
         """Make and map a new file of ``size`` zeros, and the directories above it."""
@@ -307,7 +311,7 @@ class LocalFiles:
                     os.posix_fallocate(descriptor, 0, size)
                 else:
                     os.ftruncate(descriptor, size)
-                region = LocalRegion(path, descriptor, size, read_only=False)
+                region = self.map_region(path, descriptor, size, read_only=False)
             except BaseException:
                 os.close(descriptor)
                 path.unlink(missing_ok=True)
@@ -339,7 +343,7 @@ class LocalFiles:
         try:
             os.posix_fallocate(descriptor, 0, size)
             os.fdatasync(descriptor)
-            region = LocalRegion(path, descriptor, size, read_only=False)
+            region = self.map_region(path, descriptor, size, read_only=False)
             # The descriptor as a directory is never looked at; naming one is what makes Python
             # use the call that follows a link.
             os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor)

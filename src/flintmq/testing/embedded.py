@@ -20,6 +20,7 @@ from flintmq.format.record import decode_record
 from flintmq.namesrv import NamesrvConfig, run_namesrv
 from flintmq.store.flags import RunningFlag
 from flintmq.testing.clock import ManualClock
+from flintmq.testing.faulty_files import FaultyFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,6 +54,7 @@ class AsyncEmbeddedCluster:
     ) -> None:
         self._root = root
         self.clock = ManualClock(time.time_ns() // 1_000_000) if manual_clock else None
+        self._files = FaultyFiles()
         self._settings = {key: str(value) for key, value in settings.items()}
         self._stack = AsyncExitStack()
         self._broker: Broker | None = None
@@ -85,7 +87,7 @@ class AsyncEmbeddedCluster:
                 }
             )
             self._broker = await stack.enter_async_context(
-                run_broker(config, store, clock=self.clock)
+                run_broker(config, store, clock=self.clock, files=self._files)
             )
             self.namesrv = namesrv.address
             self._producer = await stack.enter_async_context(
@@ -164,6 +166,14 @@ class AsyncEmbeddedCluster:
         for connection in connections:
             connection.abort()
         return len(connections)
+
+    def fail_next_fsync(self) -> None:
+        """Let the disk fail the next time that the log is brought to it.
+
+        With ``flushDiskType="SYNC_FLUSH"`` the sends that wait for it fail, and the broker takes
+        no more messages until it is restarted.
+        """
+        self._files.fail_next_sync()
 
     @contextlib.contextmanager
     def refusing_sends(self, reason: str = "refused by the test") -> Iterator[None]:
@@ -249,6 +259,11 @@ class EmbeddedCluster:
         """Cut all clients off; return how many."""
         thread, cluster = self._running()
         return thread.run(_now(cluster.drop_connections))
+
+    def fail_next_fsync(self) -> None:
+        """Let the disk fail the next time that the log is brought to it."""
+        thread, cluster = self._running()
+        thread.run(_now(cluster.fail_next_fsync))
 
     @contextlib.contextmanager
     def refusing_sends(self, reason: str = "refused by the test") -> Iterator[None]:

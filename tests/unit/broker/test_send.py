@@ -279,3 +279,22 @@ def test_only_what_may_be_changed_is_changed(tmp_path: Path) -> None:
             assert (await wire.send("orders")).trace_on is False
 
     run(main())
+
+
+def test_while_the_disk_is_slow_a_broker_says_which_limit_was_hit(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with site(
+            tmp_path, flushDiskType="SYNC_FLUSH", sendThreadPoolQueueCapacity=2
+        ) as here:
+            wire = await here.client()
+            await wire.send("orders")
+            puts = here.broker.parts.puts
+            puts.waiting_count += 2  # As if two messages could not be flushed.
+            busy = await wire.send_raw("orders")
+            puts.waiting_count -= 2
+            assert (await wire.send_raw("orders")).code == ResponseCode.SUCCESS
+        assert busy.code == ResponseCode.SYSTEM_BUSY
+        assert (busy.remark or "").startswith("[OVERLOAD]")
+        assert "sendThreadPoolQueueCapacity" in (busy.remark or "")
+
+    run(main())

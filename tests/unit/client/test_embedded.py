@@ -1,8 +1,9 @@
 import threading
+from pathlib import Path
 
 import pytest
 
-from flintmq.client.errors import UsageError
+from flintmq.client.errors import ClientError, UsageError
 from flintmq.testing import EmbeddedCluster
 
 pytest_plugins = ["pytester"]
@@ -36,14 +37,22 @@ def test_nothing_is_left_behind() -> None:
         mq.send("orders", b"x")
 
 
-def test_a_store_can_be_kept_and_taken_up_again(tmp_path: object) -> None:
-    from pathlib import Path
-
-    root = Path(str(tmp_path))
-    with EmbeddedCluster(root=root) as mq:
+def test_a_store_can_be_kept_and_taken_up_again(tmp_path: Path) -> None:
+    with EmbeddedCluster(root=tmp_path) as mq:
         mq.send("orders", b"kept")
-    with EmbeddedCluster(root=root) as mq:
+    with EmbeddedCluster(root=tmp_path) as mq:
         assert [one.body for one in mq.messages("orders")] == [b"kept"]
+
+
+def test_a_disk_that_fails_fails_the_send_and_stops_the_broker_from_taking_more() -> None:
+    with EmbeddedCluster(flushDiskType="SYNC_FLUSH") as mq:
+        mq.send("orders", b"durable")
+        mq.fail_next_fsync()
+        with pytest.raises(ClientError):
+            mq.send("orders", b"not acknowledged")
+        with pytest.raises(ClientError, match="sync failed"):
+            mq.send("orders", b"refused")
+        assert [one.body for one in mq.messages("orders")] == [b"durable"]
 
 
 def test_the_fixtures_of_the_plugin(pytester: pytest.Pytester) -> None:

@@ -337,3 +337,59 @@ def test_no_route_is_one_of_the_errors_a_user_can_catch() -> None:
     error = NoRouteError("t", "cause", "step")
     assert (error.topic, error.cause, error.next_step) == ("t", "cause", "step")
     assert error.retriable
+
+
+class Watch:
+    """A hook that notes what it sees."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, bytes, bool]] = []
+
+    def before_send(self, message: Message) -> None:
+        if message.body == b"forbidden":
+            raise UsageError("not this one")
+        self.seen.append(("before", message.body, True))
+
+    def after_send(self, message: Message, result: Any, error: Exception | None) -> None:
+        assert (result is None) != (error is None)
+        self.seen.append(("after", message.body, result is not None))
+
+
+def test_hooks_see_every_message_and_may_stop_it() -> None:
+    async def main() -> None:
+        watch = Watch()
+        async with (
+            AsyncEmbeddedCluster() as mq,
+            AsyncProducer(namesrv=mq.namesrv, hooks=[watch]) as producer,
+        ):
+            await producer.send(Message(topic="orders", body=b"good"))
+            with pytest.raises(UsageError, match="not this one"):
+                await producer.send(Message(topic="orders", body=b"forbidden"))
+            with mq.refusing_sends(), pytest.raises(SendFailedError):
+                await producer.send(Message(topic="orders", body=b"refused"))
+            assert [one.body for one in mq.messages("orders")] == [b"good"]
+        assert watch.seen == [
+            ("before", b"good", True),
+            ("after", b"good", True),
+            ("before", b"refused", True),
+            ("after", b"refused", False),
+        ]
+
+    run(main())
+
+
+def test_the_trace_tells_of_every_send_and_is_found_by_its_keys() -> None:
+    async def main() -> None:
+        async with AsyncEmbeddedCluster() as mq:
+            async with AsyncProducer(namesrv=mq.namesrv, group="traced", trace=True) as producer:
+                first = await producer.send(Message(topic="orders", body=b"12345", keys=["k"]))
+                await producer.send(Message(topic="orders", body=b"x", tag="T", delay_level=1))
+            (trace,) = mq.messages("RMQ_SYS_TRACE_TOPIC")
+        lines = [line.split("\x01") for line in trace.body.decode().split("\x02") if line]
+        assert [line[0] for line in lines] == ["Pub", "Pub"]
+        assert lines[0][3:8] == ["traced", "orders", first.message_id, "", "k"]
+        assert (lines[0][9], lines[0][11], lines[1][11]) == ("5", "0", "3")
+        assert lines[0][12:] == [first.offset_message_id, "true"]
+        assert {first.message_id, "k"} <= set(trace.keys)
+
+    run(main())

@@ -57,6 +57,12 @@ class SendProcessor:
         """Return the topic of a send, made if it may be; RefusedError if it may not be sent to."""
         parts, header = self._parts, request.header
         config = parts.config
+        if parts.puts.waiting_count >= config.send_queue_capacity:
+            raise RefusedError(
+                ResponseCode.SYSTEM_BUSY,
+                f"[OVERLOAD]the disk is slow: {parts.puts.waiting_count} messages wait for it, "
+                f"sendThreadPoolQueueCapacity is {config.send_queue_capacity}",
+            )
         if config.accept_sends_from_ms and parts.clock.now_ms() < config.accept_sends_from_ms:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
