@@ -24,7 +24,7 @@ from rich.table import Table
 
 from flintmq import AsyncProducer, AsyncPushConsumer, ConsumeFrom, Message, Producer
 
-BODY = bytes(128)
+BODY = b"x" * 128
 READY = re.compile(r"ready: namesrv=(\S+)")
 BATCH_COUNT = 32
 IN_FLIGHT = 256
