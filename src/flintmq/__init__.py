@@ -7,30 +7,37 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from flintmq.client.blocking import Producer, PushConsumer
+    from flintmq.client.blocking import LitePullConsumer, Producer, PullConsumer, PushConsumer
     from flintmq.client.consume_from import ConsumeFrom
     from flintmq.client.errors import ClientError, NoRouteError, ResponseError, SendFailedError
     from flintmq.client.handlers import ConsumeResult
+    from flintmq.client.lite_pull_consumer import AsyncLitePullConsumer
     from flintmq.client.messages import Message, ReceivedMessage, SendResult, SendStatus
     from flintmq.client.options import Credentials
     from flintmq.client.producer import AsyncProducer
-    from flintmq.client.push_consumer import AsyncPushConsumer, MessageModel
+    from flintmq.client.pull_consumer import AsyncPullConsumer
+    from flintmq.client.push_consumer import AsyncPushConsumer
+    from flintmq.client.sharing import MessageModel
     from flintmq.model.message_queue import MessageQueue
 
 __version__ = version("flintmq")
 
 __all__ = [
+    "AsyncLitePullConsumer",
     "AsyncProducer",
+    "AsyncPullConsumer",
     "AsyncPushConsumer",
     "ClientError",
     "ConsumeFrom",
     "ConsumeResult",
     "Credentials",
+    "LitePullConsumer",
     "Message",
     "MessageModel",
     "MessageQueue",
     "NoRouteError",
     "Producer",
+    "PullConsumer",
     "PushConsumer",
     "ReceivedMessage",
     "ResponseError",
@@ -41,17 +48,21 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    "AsyncLitePullConsumer": "flintmq.client.lite_pull_consumer",
     "AsyncProducer": "flintmq.client.producer",
+    "AsyncPullConsumer": "flintmq.client.pull_consumer",
     "AsyncPushConsumer": "flintmq.client.push_consumer",
     "ClientError": "flintmq.client.errors",
     "ConsumeFrom": "flintmq.client.consume_from",
     "ConsumeResult": "flintmq.client.handlers",
     "Credentials": "flintmq.client.options",
+    "LitePullConsumer": "flintmq.client.blocking",
     "Message": "flintmq.client.messages",
-    "MessageModel": "flintmq.client.push_consumer",
+    "MessageModel": "flintmq.client.sharing",
     "MessageQueue": "flintmq.model.message_queue",
     "NoRouteError": "flintmq.client.errors",
     "Producer": "flintmq.client.blocking",
+    "PullConsumer": "flintmq.client.blocking",
     "PushConsumer": "flintmq.client.blocking",
     "ReceivedMessage": "flintmq.client.messages",
     "ResponseError": "flintmq.client.errors",

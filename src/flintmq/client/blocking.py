@@ -11,18 +11,24 @@ import threading
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from flintmq.client.errors import UsageError
+from flintmq.client.lite_pull_consumer import AsyncLitePullConsumer
 from flintmq.client.producer import AsyncProducer
+from flintmq.client.pull_consumer import AsyncPullConsumer
 from flintmq.client.push_consumer import AsyncPushConsumer
+from flintmq.model.subscription import EVERYTHING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
     from types import TracebackType
 
-    from flintmq.client.messages import Message, SendResult
+    from flintmq.client.messages import Message, ReceivedMessage, SendResult
+    from flintmq.client.pulling import PullResult
     from flintmq.model.message_queue import MessageQueue
 
 _T = TypeVar("_T")
-_Member = TypeVar("_Member", AsyncProducer, AsyncPushConsumer)
+_Member = TypeVar(
+    "_Member", AsyncProducer, AsyncPushConsumer, AsyncPullConsumer, AsyncLitePullConsumer
+)
 
 
 class LoopThread:
@@ -176,5 +182,151 @@ class PushConsumer(_Blocking[AsyncPushConsumer]):
         thread.run(_call(consumer.resume))
 
 
-async def _call(function: Callable[[], None]) -> None:
-    function()
+class PullConsumer(_Blocking[AsyncPullConsumer]):
+    """`AsyncPullConsumer` for code without asyncio."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(lambda: AsyncPullConsumer(**options))
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic."""
+        thread, consumer = self._opened()
+        return thread.run(consumer.queues(topic))
+
+    def pull(self, queue: MessageQueue, offset: int, **options: Any) -> PullResult:
+        """Pull from an offset on; the options are those of `AsyncPullConsumer.pull`."""
+        thread, consumer = self._opened()
+        return thread.run(consumer.pull(queue, offset, **options))
+
+    def begin_offset(self, queue: MessageQueue) -> int:
+        """Return the offset of the oldest message of a queue."""
+        thread, consumer = self._opened()
+        return thread.run(consumer.begin_offset(queue))
+
+    def end_offset(self, queue: MessageQueue) -> int:
+        """Return the offset that the next message of a queue gets."""
+        thread, consumer = self._opened()
+        return thread.run(consumer.end_offset(queue))
+
+    def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """Return the offset nearest to a store time."""
+        thread, consumer = self._opened()
+        return thread.run(consumer.offset_at(queue, timestamp_ms))
+
+    def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Commit how far the group has come."""
+        thread, consumer = self._opened()
+        thread.run(consumer.commit(queue, offset))
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """Return what the group has committed; None if nothing."""
+        thread, consumer = self._opened()
+        return thread.run(consumer.committed(queue))
+
+    def lag(self, queue: MessageQueue) -> int:
+        """Return how many messages come after what the group has committed."""
+        thread, consumer = self._opened()
+        return thread.run(consumer.lag(queue))
+
+
+class LitePullConsumer(_Blocking[AsyncLitePullConsumer]):
+    """`AsyncLitePullConsumer` for code without asyncio; ``for message in consumer`` works."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(lambda: AsyncLitePullConsumer(**options))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # What was given last does not count as consumed if the user's block failed.
+        thread, consumer = self._opened()
+        try:
+            thread.run(consumer.__aexit__(kind, error, trace))
+        finally:
+            self.close()
+
+    def subscribe(self, topic: str, expression: str = EVERYTHING) -> None:
+        """Share the queues of a topic with the other members of the group."""
+        thread, consumer = self._opened()
+        thread.run(consumer.subscribe(topic, expression))
+
+    def assign(self, queues: Iterable[MessageQueue], expression: str = EVERYTHING) -> None:
+        """Consume exactly these queues."""
+        thread, consumer = self._opened()
+        thread.run(consumer.assign(list(queues), expression))
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic."""
+        thread, consumer = self._opened()
+        return thread.run(consumer.queues(topic))
+
+    @property
+    def assigned(self) -> frozenset[MessageQueue]:
+        """The queues that this consumer has now."""
+        return self._opened()[1].assigned
+
+    def poll(self, **options: int) -> list[ReceivedMessage]:
+        """Return the next messages; the options are those of `AsyncLitePullConsumer.poll`."""
+        thread, consumer = self._opened()
+        return thread.run(consumer.poll(**options))
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        while True:
+            yield from self.poll(count_max=1)
+
+    def position(self, queue: MessageQueue) -> int:
+        """Return the offset from which on messages will be given."""
+        thread, consumer = self._opened()
+        return thread.run(_call(lambda: consumer.position(queue)))
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at an offset within the queue."""
+        thread, consumer = self._opened()
+        thread.run(consumer.seek(queue, offset))
+
+    def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Go on with the oldest message of a queue."""
+        thread, consumer = self._opened()
+        thread.run(consumer.seek_to_begin(queue))
+
+    def seek_to_end(self, queue: MessageQueue) -> None:
+        """Go on with what comes from now on."""
+        thread, consumer = self._opened()
+        thread.run(consumer.seek_to_end(queue))
+
+    def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
+        """Go on with what was stored at a time."""
+        thread, consumer = self._opened()
+        thread.run(consumer.seek_to_time(queue, timestamp_ms))
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Give nothing of these queues for the time being."""
+        thread, consumer = self._opened()
+        thread.run(_call(lambda: consumer.pause(*queues)))
+
+    def resume(self, *queues: MessageQueue) -> None:
+        """Give messages of these queues again."""
+        thread, consumer = self._opened()
+        thread.run(_call(lambda: consumer.resume(*queues)))
+
+    def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Commit everything given so far, or given offsets."""
+        thread, consumer = self._opened()
+        thread.run(consumer.commit(offsets))
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """Return what the group has committed; None if nothing."""
+        thread, consumer = self._opened()
+        return thread.run(consumer.committed(queue))
+
+    def lag(self) -> dict[MessageQueue, int]:
+        """Return how many messages each queue has from its position on."""
+        thread, consumer = self._opened()
+        return thread.run(consumer.lag())
+
+
+async def _call(function: Callable[[], _T]) -> _T:
+    return function()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from flintmq.client.errors import NoRouteError
+from flintmq.client.wall_clock import wall_ms
 from flintmq.format.codes import RequestCode
 from flintmq.format.headers.offsets import OffsetResponse, QueueBoundRequest, SearchOffsetRequest
 from flintmq.model.topics import RETRY_PREFIX
@@ -23,7 +24,7 @@ class ConsumeFrom(Enum):
     TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
 
 
-HALF_AN_HOUR_MS = 30 * 60 * 1000
+HALF_AN_HOUR_MS: Final = 30 * 60 * 1000
 
 
 class QueueBounds:
@@ -40,7 +41,11 @@ class QueueBounds:
         if address is None:
             await routes.fetch(queue.topic)
             found = routes.reader(queue.broker_name, 0)
-            address = "" if found is None else found[0]
+            if found is None:
+                raise NoRouteError(
+                    queue.topic, f"broker {queue.broker_name} has no address", "wait, or start it"
+                )
+            address = found[0]
         answer = await self._client.call(address, code, header)
         return OffsetResponse.decode(answer.ext_fields).offset
 
@@ -77,7 +82,7 @@ class QueueBounds:
             return 0
         if start is ConsumeFrom.LAST_OFFSET or is_retry:
             return await self.end(queue)
-        since = time.time_ns() // 1_000_000 - HALF_AN_HOUR_MS
+        since = wall_ms() - HALF_AN_HOUR_MS
         return await self.by_time(queue, since if timestamp_ms is None else timestamp_ms)
 
 

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from flintmq.client.messages import ReceivedMessage
@@ -23,54 +23,86 @@ class ConsumeResult(Enum):
     LATER = "LATER"
 
 
+class Outcome(NamedTuple):
+    """How a call of a handler ended."""
+
+    result: ConsumeResult
+    error: BaseException | None = None
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the messages are handled."""
+        return self.result is ConsumeResult.SUCCESS
+
+
 Handler: TypeAlias = Callable[[Any], Any] | Callable[[Any], Awaitable[Any]]
 """Takes a message, or a list of them; None, True and SUCCESS mean handled."""
 
 
 class HandlerRunner:
-    """Runs a handler, at most ``concurrency`` times at once."""
+    """Runs a handler; plain functions run in at most ``thread_count`` threads."""
 
-    def __init__(self, handler: Handler, *, concurrency: int, takes_list: bool) -> None:
+    def __init__(self, handler: Handler, *, thread_count: int, takes_list: bool) -> None:
         self._handler = handler
         self._takes_list = takes_list
-        self._slots = asyncio.Semaphore(concurrency)
         self._is_coroutine = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
             getattr(handler, "__call__", None)  # noqa: B004 - an object with an async __call__
         )
         self._pool = (
             None
             if self._is_coroutine
-            else ThreadPoolExecutor(concurrency, thread_name_prefix="flintmq-handler")
+            else ThreadPoolExecutor(thread_count, thread_name_prefix="flintmq-handler")
         )
 
-    async def run(self, messages: Sequence[ReceivedMessage]) -> ConsumeResult:
+    async def run(self, messages: Sequence[ReceivedMessage]) -> Outcome:
         """Hand messages over; an exception means that they are to come again."""
         given: Any = list(messages) if self._takes_list else messages[0]
-        async with self._slots:
-            try:
-                if self._pool is None:
-                    result = await self._handler(given)
-                else:
-                    loop = asyncio.get_running_loop()
-                    result = await loop.run_in_executor(self._pool, self._handler, given)
-            except Exception:
-                logger.exception(
-                    "handler failed: topic=%s id=%s", messages[0].topic, messages[0].message_id
-                )
-                return ConsumeResult.LATER
-        return _result(result)
+        if self._pool is None:
+            outcome = await self._await(given)
+        else:
+            loop = asyncio.get_running_loop()
+            outcome = await loop.run_in_executor(self._pool, self._call, given)
+        if outcome.error is not None:
+            first = messages[0]
+            logger.error(
+                "handler failed: topic=%s id=%s",
+                first.topic,
+                first.message_id,
+                exc_info=outcome.error,
+            )
+        return outcome
 
-    def close(self) -> None:
-        """Let the threads end; those at work finish first."""
+    def _call(self, given: Any) -> Outcome:
+        # An exception must not leave the thread as such: a StopIteration could not be told to the
+        # loop, which would then wait for ever.
+        try:
+            return _outcome(self._handler(given))
+        except Exception as error:
+            return Outcome(ConsumeResult.LATER, error)
+
+    async def _await(self, given: Any) -> Outcome:
+        try:
+            return _outcome(await self._handler(given))
+        except Exception as error:
+            return Outcome(ConsumeResult.LATER, error)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # Something that the handler waited for was cancelled, not the consumer.
+            return Outcome(ConsumeResult.LATER, error)
+
+    def close(self, *, wait: bool) -> None:
+        """Let the threads end; with ``wait`` those at work finish first."""
         if self._pool is not None:
-            self._pool.shutdown(wait=True)
+            self._pool.shutdown(wait=wait, cancel_futures=True)
 
 
-def _result(value: object) -> ConsumeResult:
+def _outcome(value: object) -> Outcome:
     if isinstance(value, ConsumeResult):
-        return value
+        return Outcome(value)
     if value is None or value is True:
-        return ConsumeResult.SUCCESS
+        return Outcome(ConsumeResult.SUCCESS)
     if value is not False:
-        logger.warning("a handler returned %r; None, True or SUCCESS mean handled", type(value))
-    return ConsumeResult.LATER
+        logger.warning("a handler returned a %s; None, True or SUCCESS mean handled", type(value))
+    return Outcome(ConsumeResult.LATER)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
-from flintmq.client.errors import ClientError, NotFoundError, UsageError
+from flintmq.client.errors import ClientError, NoRouteError, NotFoundError, UsageError
 from flintmq.format.codes import RequestCode
 from flintmq.format.headers.offsets import (
     OffsetResponse,
@@ -56,12 +57,16 @@ class OffsetStore(Protocol):
         """Commit the offsets of ``queues``; failures are logged, and made good the next time."""
         ...
 
+    async def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Commit one offset, whatever was noted; a failure is raised."""
+        ...
+
     def forget(self, queue: MessageQueue) -> None:
         """Drop what was noted of a queue."""
         ...
 
 
-class _Noted:
+class NotedOffsets:
     """Offsets in memory."""
 
     def __init__(self) -> None:
@@ -82,7 +87,7 @@ class _Noted:
         self._offsets.pop(queue, None)
 
 
-class RemoteOffsets(_Noted):
+class RemoteOffsets(NotedOffsets):
     """Offsets of a clustering group, kept by the brokers."""
 
     def __init__(self, client: ClientInstance, group: str) -> None:
@@ -90,6 +95,8 @@ class RemoteOffsets(_Noted):
         self._client = client
         self._group = group
         self._committed: dict[MessageQueue, int] = {}
+        # An offset on its way must not overtake a later one, above all not that of a hand-over.
+        self._turn = asyncio.Lock()
 
     async def load(self) -> None:
         """There is nothing to load."""
@@ -101,7 +108,9 @@ class RemoteOffsets(_Noted):
             await routes.fetch(queue.topic)
             found = routes.reader(queue.broker_name, 0)
             if found is None:
-                raise ClientError(f"broker {queue.broker_name} has no address")
+                raise NoRouteError(
+                    queue.topic, f"broker {queue.broker_name} has no address", "wait, or start it"
+                )
             address = found[0]
         return address
 
@@ -124,17 +133,22 @@ class RemoteOffsets(_Noted):
 
     async def persist(self, queues: Collection[MessageQueue]) -> None:
         """Tell the brokers, of queues whose offset has moved."""
-        for queue in queues:
-            offset = self._offsets.get(queue)
-            if offset is None or self._committed.get(queue) == offset:
-                continue
-            try:
-                await self.commit(queue, offset)
-            except (ClientError, RemotingError) as error:
-                logger.warning("offset not committed: queue=%s reason=%s", queue, error)
+        async with self._turn:
+            for queue in queues:
+                offset = self._offsets.get(queue)
+                if offset is None or self._committed.get(queue) == offset:
+                    continue
+                try:
+                    await self._commit(queue, offset)
+                except (ClientError, RemotingError) as error:
+                    logger.warning("offset not committed: queue=%s reason=%s", queue, error)
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Commit one offset and wait until the broker has it."""
+        """Commit one offset and wait until the broker has it; a failure is raised."""
+        async with self._turn:
+            await self._commit(queue, offset)
+
+    async def _commit(self, queue: MessageQueue, offset: int) -> None:
         header = UpdateConsumerOffsetRequest(
             consumer_group=self._group,
             topic=queue.topic,
@@ -154,17 +168,19 @@ class RemoteOffsets(_Noted):
         self._committed.pop(queue, None)
 
 
-class LocalOffsets(_Noted):
+class LocalOffsets(NotedOffsets):
     """Offsets of a broadcasting group, kept in a file of this client."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._path = path
+        self._written: dict[MessageQueue, int] = {}
 
     async def load(self) -> None:
         """Read the file; without one there are no offsets."""
         try:
-            content = self._path.read_bytes()
+            with self._path.open("rb") as file:
+                content = file.read(FILE_SIZE_MAX + 1)
         except FileNotFoundError:
             return
         if len(content) > FILE_SIZE_MAX:
@@ -179,13 +195,16 @@ class LocalOffsets(_Noted):
             }
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{self._path} holds no offsets: {error}") from error
+        self._written = dict(self._offsets)
 
     async def read(self, queue: MessageQueue) -> int | None:
         """Return what the file said, or was noted since."""
         return self._offsets.get(queue)
 
     async def persist(self, queues: Collection[MessageQueue]) -> None:
-        """Write the file, with all queues ever consumed from."""
+        """Write the file, with all queues ever consumed from, if an offset has moved."""
+        if self._offsets == self._written:
+            return
         rows = [
             {
                 "topic": queue.topic,
@@ -199,6 +218,13 @@ class LocalOffsets(_Noted):
             replace_durably(self._path, json.dumps({"offsets": rows}, indent=1).encode())
         except OSError as error:
             logger.warning("offsets not written: file=%s reason=%s", self._path, error)
+        else:
+            self._written = dict(self._offsets)
+
+    async def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Note one offset and write the file."""
+        self.update(queue, offset, increase_only=False)
+        await self.persist([queue])
 
     def forget(self, queue: MessageQueue) -> None:
         """Keep it: the file is the only place that knows."""

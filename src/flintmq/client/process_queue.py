@@ -17,19 +17,24 @@ if TYPE_CHECKING:
 
 NOTHING: Final = -1
 LOCK_VALID_MS: Final = 30_000
-"""How long a client trusts the lock of a queue after it was given."""
+"""How long a client trusts the lock of a queue after it was given; brokers keep it for 60 s."""
 
 PULL_EXPIRED_MS: Final = 120_000
 """A queue that was not pulled from for so long is taken up anew."""
 
 
 class ProcessQueue:
-    """What a consumer holds of one queue."""
+    """What a consumer holds of one queue.
+
+    It lives as long as the queue is assigned.  When a queue is taken up anew, by whatever cause,
+    it gets a new one: late results of the old one cannot commit anything.
+    """
 
     def __init__(self, *, now_ms: int) -> None:
         self._messages: dict[int, ReceivedMessage] = {}
         self._offsets: list[int] = []
         self._taken: dict[int, ReceivedMessage] = {}
+        self._started: dict[int, int] = {}
         self.size = 0
         """Bytes of the bodies held."""
         self.max_offset = NOTHING
@@ -46,6 +51,16 @@ class ProcessQueue:
         return len(self._offsets) + len(self._taken)
 
     @property
+    def untaken_count(self) -> int:
+        """Messages that wait to be taken."""
+        return len(self._offsets)
+
+    @property
+    def first_untaken(self) -> int | None:
+        """The offset of the message that is taken next."""
+        return self._offsets[0] if self._offsets else None
+
+    @property
     def span(self) -> int:
         """How far the oldest and the newest message are apart."""
         return self._offsets[-1] - self._offsets[0] if self._offsets else 0
@@ -55,6 +70,10 @@ class ProcessQueue:
         """The lowest and the highest offset held."""
         offsets = [*self._taken, *self._offsets]
         return (min(offsets), max(offsets)) if offsets else None
+
+    def lock(self, *, now_ms: int) -> None:
+        """Note that the broker has given or renewed the lock."""
+        self.is_locked, self.locked_ms = True, now_ms
 
     def is_lock_valid(self, now_ms: int) -> bool:
         """Whether the queue may be consumed in order now."""
@@ -66,8 +85,12 @@ class ProcessQueue:
 
     # -- both ways ---------------------------------------------------------------------------
 
-    def put(self, messages: Iterable[ReceivedMessage]) -> None:
-        """Hold messages; those held already stay as they are."""
+    def put(self, messages: Iterable[ReceivedMessage], *, next_offset: int) -> int:
+        """Hold what a pull has brought; return the offset that may be committed, or NOTHING.
+
+        A pull may bring less than it has passed, since messages with other tags are left out.
+        Only while nothing is held, all before ``next_offset`` is done with.
+        """
         for message in messages:
             offset = message.queue_offset
             if offset in self._messages or offset in self._taken:
@@ -79,15 +102,18 @@ class ProcessQueue:
                 bisect.insort(self._offsets, offset)
             self.size += len(message.body)
             self.max_offset = max(self.max_offset, offset)
-
-    def clear(self) -> None:
-        """Let go of everything."""
-        self._messages.clear()
-        self._offsets.clear()
-        self._taken.clear()
-        self.size = 0
+        return NOTHING if self.count else next_offset
 
     # -- concurrent --------------------------------------------------------------------------
+
+    def start(self, messages: Iterable[ReceivedMessage], *, now_ms: int) -> None:
+        """Note when a handler got messages."""
+        for message in messages:
+            self._started[message.queue_offset] = now_ms
+
+    def holds(self, message: ReceivedMessage) -> bool:
+        """Whether a message has not been let go of."""
+        return message.queue_offset in self._messages
 
     def remove(self, messages: Iterable[ReceivedMessage]) -> int:
         """Let go of handled messages; return the offset that may be committed, or NOTHING."""
@@ -95,24 +121,39 @@ class ProcessQueue:
             return NOTHING
         for message in messages:
             offset = message.queue_offset
+            self._started.pop(offset, None)
             if self._messages.pop(offset, None) is not None:
                 del self._offsets[bisect.bisect_left(self._offsets, offset)]
                 self.size -= len(message.body)
         return self._offsets[0] if self._offsets else self.max_offset + 1
 
-    def oldest(self) -> ReceivedMessage | None:
-        """Return the message that holds the committed offset back."""
-        return self._messages[self._offsets[0]] if self._offsets else None
+    def stuck(self, *, now_ms: int, timeout_ms: int) -> ReceivedMessage | None:
+        """Return the oldest message if a handler has had it for too long.
+
+        It is the one that holds the committed offset back.
+        """
+        if not self._offsets:
+            return None
+        oldest = self._offsets[0]
+        started_ms = self._started.get(oldest)
+        if started_ms is None or now_ms - started_ms <= timeout_ms:
+            return None
+        return self._messages[oldest]
 
     # -- orderly -----------------------------------------------------------------------------
 
     def take(self, count: int) -> list[ReceivedMessage]:
         """Take the oldest messages for consumption."""
         assert not self._taken, "messages are taken while others are"
+        return self.take_more(count)
+
+    def take_more(self, count: int) -> list[ReceivedMessage]:
+        """Take the oldest messages beside those that are taken already."""
         offsets = self._offsets[:count]
         del self._offsets[:count]
-        self._taken = {offset: self._messages.pop(offset) for offset in offsets}
-        return list(self._taken.values())
+        found = {offset: self._messages.pop(offset) for offset in offsets}
+        self._taken |= found
+        return list(found.values())
 
     def commit(self) -> int:
         """Let go of what was taken; return the offset that may be committed, or NOTHING."""
@@ -126,6 +167,7 @@ class ProcessQueue:
     def put_back(self, changed: Sequence[ReceivedMessage] = ()) -> None:
         """Put what was taken back to the front; ``changed`` replaces messages of its offsets."""
         taken = self._taken | {one.queue_offset: one for one in changed}
+        assert taken.keys() == self._taken.keys(), "messages are put back that were not taken"
         self._taken = {}
         self._messages.update(taken)
         self._offsets[:0] = sorted(taken)

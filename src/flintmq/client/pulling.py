@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -48,6 +49,13 @@ class PullResult:
     next_offset: int
     min_offset: int
     max_offset: int
+    elapsed_ms: int = 0
+    """How long the pull took, the broker's waiting included."""
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The lowest offset of the queue, and the one that its next message gets."""
+        return self.min_offset, self.max_offset
 
 
 class Puller:
@@ -96,6 +104,7 @@ class Puller:
             expression_type=subscription.expression_type,
             broker_name=queue.broker_name,
         )
+        began = time.monotonic()
         answer = await self._client.remoting.call(
             address,
             RequestCode.PULL_MESSAGE,
@@ -118,6 +127,7 @@ class Puller:
             next_offset=told.next_begin_offset,
             min_offset=told.min_offset,
             max_offset=told.max_offset,
+            elapsed_ms=round((time.monotonic() - began) * 1000),
         )
 
     async def _address(self, queue: MessageQueue) -> tuple[str, bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from flintmq.client.errors import ClientError
 from flintmq.format.bodies.dialect import Members, dumps_body, loads_body, queue_from
@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TIMEOUT_MS: Final = 1000
-RENEW_INTERVAL_MS: Final = 20_000
+
+
+class LockAnswer(NamedTuple):
+    """Which queues are locked for this client now, and which others are not."""
+
+    granted: set[MessageQueue]
+    refused: set[MessageQueue]
+    """Those of brokers that could not be asked are in neither set."""
 
 
 class ClientQueueLocks:
@@ -29,53 +36,41 @@ class ClientQueueLocks:
         self._client = client
         self._group = group
 
-    def _body(self, queues: Iterable[MessageQueue]) -> bytes:
-        return dumps_body(
+    async def lock(self, queues: Iterable[MessageQueue]) -> LockAnswer:
+        """Ask for locks, or renew them."""
+        answer = LockAnswer(set(), set())
+        for broker_name, own in _by_broker(queues).items():
+            body = await self._ask(RequestCode.LOCK_BATCH_MQ, broker_name, own)
+            if body is None:
+                continue
+            found = Members(loads_body(body), "locked queues").items("lockOKMQSet")
+            granted = set(map(queue_from, found)) & set(own)
+            answer.granted.update(granted)
+            answer.refused.update(set(own) - granted)
+        return answer
+
+    async def unlock(self, queues: Iterable[MessageQueue]) -> None:
+        """Give locks back; those that cannot be given back expire."""
+        for broker_name, own in _by_broker(queues).items():
+            await self._ask(RequestCode.UNLOCK_BATCH_MQ, broker_name, own)
+
+    async def _ask(self, code: int, broker_name: str, queues: list[MessageQueue]) -> bytes | None:
+        address = self._client.routes.master(broker_name)
+        if address is None:
+            return None
+        body = dumps_body(
             {
                 "clientId": self._client.client_id,
                 "consumerGroup": self._group,
-                "mqSet": list(queues),
+                "mqSet": queues,
             }
         )
-
-    async def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """Return which of the queues are locked for this client now."""
-        granted: set[MessageQueue] = set()
-        for broker_name, own in _by_broker(queues).items():
-            address = self._client.routes.master(broker_name)
-            if address is None:
-                continue
-            try:
-                answer = await self._client.call(
-                    address,
-                    RequestCode.LOCK_BATCH_MQ,
-                    None,
-                    self._body(own),
-                    timeout_ms=TIMEOUT_MS,
-                )
-            except (ClientError, RemotingError) as error:
-                logger.warning("queues not locked: broker=%s reason=%s", broker_name, error)
-                continue
-            found = Members(loads_body(answer.body), "locked queues").items("lockOKMQSet")
-            granted.update(map(queue_from, found))
-        return granted
-
-    async def unlock(self, queues: Iterable[MessageQueue]) -> None:
-        """Give locks back."""
-        for broker_name, own in _by_broker(queues).items():
-            address = self._client.routes.master(broker_name)
-            if address is None:
-                continue
-            try:
-                await self._client.call(
-                    address,
-                    RequestCode.UNLOCK_BATCH_MQ,
-                    None,
-                    self._body(own),
-                    timeout_ms=TIMEOUT_MS,
-                )
-            except (ClientError, RemotingError) as error:
-                logger.warning("queues not unlocked: broker=%s reason=%s", broker_name, error)
+        try:
+            answer = await self._client.call(address, code, None, body, timeout_ms=TIMEOUT_MS)
+        except (ClientError, RemotingError) as error:
+            logger.warning("locks not changed: broker=%s reason=%s", broker_name, error)
+            return None
+        return answer.body
 
 
 def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:

@@ -20,9 +20,6 @@ class Change(NamedTuple):
     dropped: tuple[MessageQueue, ...]
     added: tuple[MessageQueue, ...]
 
-    def __bool__(self) -> bool:
-        return bool(self.dropped or self.added)
-
 
 def decide(
     topic: str,
@@ -30,15 +27,19 @@ def decide(
     assigned: Collection[MessageQueue],
     *,
     now_ms: int,
+    needs_lock: bool = False,
 ) -> Change:
     """Return which queues of a topic are given up and taken up.
 
-    A queue that was not pulled from for too long is both: it is taken up anew.
+    A queue that was not pulled from for too long is both: it is taken up anew.  So is one whose
+    lock has lapsed: another member may have consumed from it meanwhile.
     """
+
+    def is_stale(one: ProcessQueue) -> bool:
+        return one.is_pull_expired(now_ms) or (needs_lock and not one.is_lock_valid(now_ms))
+
     wanted = set(assigned)
     own = {queue: one for queue, one in held.items() if queue.topic == topic}
-    dropped = [
-        queue for queue, one in own.items() if queue not in wanted or one.is_pull_expired(now_ms)
-    ]
-    added = sorted(wanted - (own.keys() - set(dropped)))
-    return Change(tuple(sorted(dropped)), tuple(added))
+    dropped = {queue for queue, one in own.items() if queue not in wanted or is_stale(one)}
+    added = wanted - (own.keys() - dropped)
+    return Change(tuple(sorted(dropped)), tuple(sorted(added)))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from typing import TYPE_CHECKING, Final
 
 from flintmq.client.messages import ReceivedMessage
+from flintmq.client.namespaces import unwrap
 from flintmq.format.compression import decompress
 from flintmq.format.errors import CorruptRecordError
 from flintmq.format.host import host_text
 from flintmq.format.record import decode_record
 from flintmq.format.sys_flag import COMPRESSED, compression_type
 from flintmq.model.message_queue import MessageQueue
-from flintmq.model.property_names import TAGS
+from flintmq.model.property_names import MAX_OFFSET, MIN_OFFSET, RETRY_TOPIC, TAGS
+from flintmq.model.topics import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,3 +72,23 @@ def is_wanted(message: ReceivedMessage, subscription: Subscription) -> bool:
     if not subscription.is_tag or not subscription.tags:
         return True
     return message.properties.get(TAGS) in subscription.tags
+
+
+def opened(
+    message: ReceivedMessage,
+    group: str,
+    namespace: str | None,
+    *,
+    bounds: tuple[int, int] | None = None,
+) -> ReceivedMessage:
+    """Return a message as its user sees it: with its own topic, without a namespace.
+
+    With ``bounds``, its properties tell the lowest offset of its queue and the next one.
+    """
+    topic, properties = message.topic, message.properties
+    if topic == RETRY_PREFIX + group:
+        topic = properties.get(RETRY_TOPIC, topic)
+    if bounds is not None:
+        low, high = bounds
+        properties = {**properties, MIN_OFFSET: str(low), MAX_OFFSET: str(high)}
+    return dataclasses.replace(message, topic=unwrap(namespace, topic), properties=properties)

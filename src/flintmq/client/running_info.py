@@ -9,7 +9,6 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from flintmq.client.handlers import ConsumeResult
 from flintmq.client.received import received
 from flintmq.format.bodies.dialect import Members, dumps_body, loads_body, queue_from
 from flintmq.format.bodies.heartbeat import subscription_to_json
@@ -19,33 +18,33 @@ from flintmq.remoting import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from enum import Enum
 
+    from flintmq.client.consume_statistics import ConsumeStatistics
+    from flintmq.client.handlers import Outcome
     from flintmq.client.instance import ClientInstance
     from flintmq.client.messages import ReceivedMessage
     from flintmq.client.offset_store import OffsetStore
     from flintmq.client.process_queue import ProcessQueue
+    from flintmq.client.push_settings import PushSettings
+    from flintmq.client.sharing import SharingRules
+    from flintmq.client.subscriptions import Subscriptions
     from flintmq.model.message_queue import MessageQueue
-    from flintmq.model.subscription import Subscription
     from flintmq.remoting import Request
 
 STACK_SIZE_MAX: Final = 256 << 10
+REMARK_SIZE_MAX: Final = 1000
 
 
 class ToldOf(Protocol):
-    """A consumer, as far as operators are told of it."""
+    """A push consumer, as far as operators are told of it."""
 
     group: str
-    orderly: bool
-    concurrency: int
+    settings: PushSettings
+    rules: SharingRules
     started_ms: int
     offsets: OffsetStore
-    subscriptions: dict[str, Subscription]
-
-    @property
-    def model(self) -> Enum:
-        """Whether members share the messages."""
-        ...
+    topics: Subscriptions
+    statistics: ConsumeStatistics
 
     @property
     def client(self) -> ClientInstance:
@@ -57,20 +56,12 @@ class ToldOf(Protocol):
         """What it holds of its queues."""
         ...
 
-    async def drop(self, queue: MessageQueue) -> None:
-        """Give a queue up."""
+    async def move(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Consume queues from given offsets on."""
         ...
 
-    async def hand_over(self, message: ReceivedMessage) -> ConsumeResult:
+    async def hand_over(self, message: ReceivedMessage) -> Outcome:
         """Call the handler for one message."""
-        ...
-
-    def suspend(self) -> None:
-        """Pull nothing more."""
-        ...
-
-    def resume(self) -> None:
-        """Go on."""
         ...
 
 
@@ -88,7 +79,7 @@ async def serve_admin(consumer: ToldOf, request: Request[Any]) -> Answer:
         }
         return Answer(parts=[dumps_body({"messageQueueTable": table})])
     if code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
-        await _reset(consumer, _offsets(request.body))
+        await consumer.move(_offsets(request.body))
         return Answer()
     assert code == RequestCode.CONSUME_MESSAGE_DIRECTLY
     return await _consume_directly(consumer, request)
@@ -102,28 +93,20 @@ def _offsets(body: bytes) -> dict[MessageQueue, int]:
     return {queue_from(key): int(value) for key, value in (found or {}).items()}
 
 
-async def _reset(consumer: ToldOf, offsets: dict[MessageQueue, int]) -> None:
-    consumer.suspend()
-    try:
-        for queue, offset in offsets.items():
-            if queue in consumer.held:
-                await consumer.drop(queue)
-                consumer.offsets.update(queue, offset, increase_only=False)
-                await consumer.offsets.persist([queue])
-                consumer.offsets.forget(queue)
-    finally:
-        consumer.resume()
-
-
 async def _consume_directly(consumer: ToldOf, request: Request[Any]) -> Answer:
     record = decode_record(request.body)
     message = received(record, request.header.broker_name or "")
     began = time.monotonic()
-    result = await consumer.hand_over(message)
+    outcome = await consumer.hand_over(message)
+    if outcome.error is not None:
+        result = "CR_THROW_EXCEPTION"
+    else:
+        result = "CR_SUCCESS" if outcome.is_success else "CR_LATER"
     body = {
         "autoCommit": True,
-        "consumeResult": "CR_SUCCESS" if result is ConsumeResult.SUCCESS else "CR_LATER",
-        "order": consumer.orderly,
+        "consumeResult": result,
+        "order": consumer.settings.orderly,
+        "remark": None if outcome.error is None else repr(outcome.error)[:REMARK_SIZE_MAX],
         "spentTimeMills": round((time.monotonic() - began) * 1000),
     }
     return Answer(ResponseCode.SUCCESS, parts=[dumps_body(body)])
@@ -131,23 +114,48 @@ async def _consume_directly(consumer: ToldOf, request: Request[Any]) -> Answer:
 
 def running_info(consumer: ToldOf, *, with_stacks: bool) -> dict[str, Any]:
     """Return settings, queues and progress of a consumer."""
-    client = consumer.client
     return {
         "jstack": _stacks() if with_stacks else None,
         "mqTable": {queue: _queue_info(consumer, queue) for queue in consumer.held},
-        "properties": {
-            "PROP_CLIENT_VERSION": "V4_9_8",
-            "PROP_CONSUMEORDERLY": "true" if consumer.orderly else "false",
-            "PROP_CONSUMER_START_TIMESTAMP": str(consumer.started_ms),
-            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
-            "PROP_NAMESERVER_ADDR": ";".join(client.servers.addresses),
-            "PROP_THREADPOOL_CORE_SIZE": str(consumer.concurrency),
-            "consumerGroup": consumer.group,
-            "messageModel": consumer.model.value,
-        },
-        "statusTable": {},
-        "subscriptionSet": [subscription_to_json(one) for one in consumer.subscriptions.values()],
+        "properties": _properties(consumer),
+        "statusTable": consumer.statistics.table(),
+        "subscriptionSet": [subscription_to_json(one) for one in consumer.topics],
     }
+
+
+def _properties(consumer: ToldOf) -> dict[str, str]:
+    """Return the settings as text, by the names that operators' tools know."""
+    settings, rules = consumer.settings, consumer.rules
+    values = {
+        "PROP_CLIENT_VERSION": "V4_9_8",
+        "PROP_CONSUMEORDERLY": settings.orderly,
+        "PROP_CONSUMER_START_TIMESTAMP": consumer.started_ms,
+        "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+        "PROP_NAMESERVER_ADDR": ";".join(consumer.client.servers.addresses),
+        "PROP_THREADPOOL_CORE_SIZE": settings.concurrency,
+        "consumeConcurrentlyMaxSpan": settings.span_max,
+        "consumeFromWhere": rules.consume_from.value,
+        "consumeMessageBatchMaxSize": settings.batch_size,
+        "consumeThreadMax": settings.concurrency,
+        "consumeThreadMin": settings.concurrency,
+        "consumeTimeout": settings.consume_timeout_ms // 60_000,
+        "consumerGroup": consumer.group,
+        "maxReconsumeTimes": _or_minus_one(settings.reconsume_times_max),
+        "messageModel": rules.model.value,
+        "pullBatchSize": settings.pull_count,
+        "pullThresholdForQueue": settings.queue_count_max,
+        "pullThresholdForTopic": _or_minus_one(settings.topic_count_max),
+        "pullThresholdSizeForQueue": settings.queue_size_max >> 20,
+        "suspendCurrentQueueTimeMillis": settings.suspend_queue_ms,
+    }
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in values.items()
+    }
+
+
+def _or_minus_one(value: int | None) -> int:
+    return -1 if value is None else value
 
 
 def _queue_info(consumer: ToldOf, queue: MessageQueue) -> dict[str, Any]:

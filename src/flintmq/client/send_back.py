@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING, Final
 
 from flintmq.client.errors import ClientError
 from flintmq.client.instance import INNER_PRODUCER
 from flintmq.client.sending import Envelope
+from flintmq.client.wall_clock import wall_ms
 from flintmq.format.codes import RequestCode
 from flintmq.format.headers.send_back import SendBackRequest
 from flintmq.format.properties import encode_properties
@@ -18,8 +18,11 @@ from flintmq.model.topics import RETRY_PREFIX
 from flintmq.remoting import RemotingError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from flintmq.client.instance import ClientInstance
     from flintmq.client.messages import ReceivedMessage
+    from flintmq.errors import FlintError
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +48,9 @@ class SendBack:
         else:
             return True
         try:
-            await self._send_again(message)
+            properties = self._properties(message, times=message.reconsume_times + 1)
+            properties[names.DELAY] = str(FIRST_LEVEL + message.reconsume_times)
+            await self._send_again(message, properties)
         except (ClientError, RemotingError) as error:
             logger.warning("message not sent again: id=%s reason=%s", message.message_id, error)
             return False
@@ -67,21 +72,13 @@ class SendBack:
             address, RequestCode.CONSUMER_SEND_MSG_BACK, header, timeout_ms=TIMEOUT_MS
         )
 
-    async def _send_again(self, message: ReceivedMessage, *, times: int | None = None) -> None:
-        """Send the message to the retry topic ourselves, where the broker would not take it."""
+    async def _send_again(self, message: ReceivedMessage, properties: Mapping[str, str]) -> None:
+        """Send a message to the retry topic ourselves, to whichever broker takes it."""
         topic = RETRY_PREFIX + self._group
         queues = await self._client.routes.publish_queues(topic)
-        queue = queues[0] if queues else MessageQueue(topic, message.queue.broker_name, 0)
-        address = self._client.routes.master(queue.broker_name)
-        if address is None:
-            raise ClientError(f"no master of {queue.broker_name} is known")
-        properties = dict(message.properties)
-        properties.setdefault(names.RETRY_TOPIC, message.topic)
-        properties.setdefault(names.ORIGIN_MESSAGE_ID, message.message_id)
-        properties.pop(names.TRAN_MSG, None)
-        for name in (names.MIN_OFFSET, names.MAX_OFFSET, names.CONSUME_START_TIME):
-            properties.pop(name, None)
-        properties[names.DELAY] = str(FIRST_LEVEL + message.reconsume_times)
+        by_broker = {queue.broker_name: queue for queue in reversed(queues)}
+        if not by_broker:
+            by_broker[message.queue.broker_name] = MessageQueue(topic, message.queue.broker_name, 0)
         envelope = Envelope(
             topic=topic,
             code=RequestCode.SEND_MESSAGE_V2,
@@ -90,23 +87,53 @@ class SendBack:
             sys_flag=0,
             flag=message.flag,
             message_id=message.message_id,
-            born_timestamp=time.time_ns() // 1_000_000,
-            reconsume_times=message.reconsume_times + 1 if times is None else times,
+            born_timestamp=wall_ms(),
+            reconsume_times=int(properties[names.RECONSUME_TIME]),
             max_reconsume_times=self._times_max,
         )
-        answer = await self._client.remoting.call(
-            address,
-            envelope.code,
-            envelope.header(INNER_PRODUCER, queue),
-            envelope.body,
-            timeout_ms=TIMEOUT_MS,
-        )
-        envelope.result(answer, queue, address=address)
+        failure: FlintError = ClientError(f"no broker has {topic}")
+        for queue in by_broker.values():
+            address = self._client.routes.master(queue.broker_name)
+            if address is None:
+                continue
+            try:
+                answer = await self._client.remoting.call(
+                    address,
+                    envelope.code,
+                    envelope.header(INNER_PRODUCER, queue),
+                    envelope.body,
+                    timeout_ms=TIMEOUT_MS,
+                )
+                envelope.result(answer, queue, address=address)
+            except (ClientError, RemotingError) as error:
+                failure = error
+            else:
+                return
+        raise failure
+
+    def _properties(self, message: ReceivedMessage, *, times: int) -> dict[str, str]:
+        """Return the properties of a message that is sent again."""
+        properties = dict(message.properties)
+        properties.setdefault(names.RETRY_TOPIC, message.queue.topic)
+        properties.setdefault(names.ORIGIN_MESSAGE_ID, message.message_id)
+        properties[names.RECONSUME_TIME] = str(times)
+        properties[names.MAX_RECONSUME_TIMES] = str(self._times_max)
+        for name in (
+            names.TRAN_MSG,
+            names.DELAY,
+            names.MIN_OFFSET,
+            names.MAX_OFFSET,
+            names.CONSUME_START_TIME,
+        ):
+            properties.pop(name, None)
+        return properties
 
     async def bury(self, message: ReceivedMessage) -> bool:
         """Send a message that failed too often in order to the dead letters."""
+        times = max(message.reconsume_times, self._times_max)
         try:
-            await self._send_again(message, times=max(message.reconsume_times, self._times_max))
+            # Without a delay: the broker sees by the number of tries that it is dead.
+            await self._send_again(message, self._properties(message, times=times))
         except (ClientError, RemotingError) as error:
             logger.warning("message not buried: id=%s reason=%s", message.message_id, error)
             return False

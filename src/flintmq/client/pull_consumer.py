@@ -1,0 +1,120 @@
+"""Pulling by hand: one request, one answer; who pulls keeps the offsets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from flintmq.client.client_user import ClientUser
+from flintmq.client.consume_from import QueueBounds
+from flintmq.client.errors import UsageError
+from flintmq.client.namespaces import wrap
+from flintmq.client.offset_store import RemoteOffsets
+from flintmq.client.options import checked_group
+from flintmq.client.pulling import PULL_COUNT, Puller, PullResult
+from flintmq.client.received import opened
+from flintmq.client.send_back import SendBack
+from flintmq.format.subscription import ExpressionError, build_subscription
+from flintmq.model.subscription import EVERYTHING, TAG
+
+if TYPE_CHECKING:
+    from flintmq.client.instance import ClientInstance
+    from flintmq.client.messages import ReceivedMessage
+    from flintmq.model.message_queue import MessageQueue
+
+COUNT_MAX: Final = 1024
+WAIT_MAX_MS: Final = 60_000
+
+
+class AsyncPullConsumer(ClientUser):
+    """Pulls from queues for a group.  Use it as an async context manager.
+
+    It is no member of the group: it gets no share of queues, and takes none from others.
+    """
+
+    def __init__(self, *, group: str, client: ClientInstance | None = None, **options: Any) -> None:
+        super().__init__(client, options)
+        self.group = wrap(self.namespace, checked_group(group))
+
+    async def _begin(self, client: ClientInstance) -> None:
+        self._puller = Puller(client, self.group)
+        self._bounds = QueueBounds(client)
+        self._offsets = RemoteOffsets(client, self.group)
+        self._send_back = SendBack(client, self.group, times_max=None)
+
+    async def _end(self, client: ClientInstance, *, is_failed: bool) -> None:
+        """There is nothing to give back."""
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic."""
+        return await self.client.routes.subscribe_queues(wrap(self.namespace, topic))
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        expression: str = EVERYTHING,
+        expression_type: str = TAG,
+        count_max: int = PULL_COUNT,
+        wait_ms: int = 0,
+    ) -> PullResult:
+        """Pull from an offset on; with ``wait_ms`` the broker waits so long for a message.
+
+        The result tells where to go on, also when it has no messages.
+
+        Raises:
+            ResponseError: the broker refused.
+            RemotingError: it could not be asked.
+        """
+        if not 0 < count_max <= COUNT_MAX:
+            raise UsageError(f"count_max must be from 1 to {COUNT_MAX}")
+        if not 0 <= wait_ms <= WAIT_MAX_MS:
+            raise UsageError(f"wait_ms must be from 0 to {WAIT_MAX_MS}")
+        try:
+            subscription = build_subscription(queue.topic, expression, expression_type)
+        except ExpressionError as error:
+            raise UsageError(f"{queue.topic}: {error}") from error
+        await self.client.routes.subscribe_queues(queue.topic)
+        result = await self._puller.pull(
+            queue,
+            offset,
+            subscription,
+            count_max=count_max,
+            suspend_ms=wait_ms,
+            with_subscription=True,
+        )
+        result.messages[:] = [
+            opened(message, self.group, self.namespace, bounds=result.bounds)
+            for message in result.messages
+        ]
+        return result
+
+    async def begin_offset(self, queue: MessageQueue) -> int:
+        """Return the offset of the oldest message of a queue."""
+        return await self._bounds.begin(queue)
+
+    async def end_offset(self, queue: MessageQueue) -> int:
+        """Return the offset that the next message of a queue gets."""
+        return await self._bounds.end(queue)
+
+    async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """Return the offset nearest to a store time."""
+        return await self._bounds.by_time(queue, timestamp_ms)
+
+    async def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Commit how far the group has come, and wait until the broker has it."""
+        await self._offsets.commit(queue, offset)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Return what the group has committed; None if nothing."""
+        return await self._offsets.read(queue)
+
+    async def lag(self, queue: MessageQueue) -> int:
+        """Return how many messages come after what the group has committed."""
+        committed = await self._offsets.read(queue)
+        start = await self._bounds.begin(queue) if committed is None else committed
+        return max(0, await self._bounds.end(queue) - start)
+
+    async def send_back(self, message: ReceivedMessage, *, delay_level: int = 0) -> bool:
+        """Have a message delivered to the group again, later; return whether a broker has it."""
+        return await self._send_back.give(message, delay_level=delay_level)

@@ -1,0 +1,8 @@
+"""The time of day as clients use it."""
+
+import time
+
+
+def wall_ms() -> int:
+    """Return the milliseconds since the Unix epoch."""
+    return time.time_ns() // 1_000_000

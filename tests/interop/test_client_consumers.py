@@ -1,0 +1,228 @@
+"""Our consumers on the real Java broker, alone and beside a Java consumer of the same group."""
+
+import asyncio
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from flintmq import (
+    AsyncLitePullConsumer,
+    AsyncProducer,
+    AsyncPushConsumer,
+    ConsumeFrom,
+    Message,
+    MessageQueue,
+    ReceivedMessage,
+)
+from tests.interop.java_clients import HEAP_FLAGS, HURRY_FLAGS, find_clients
+from tests.interop.java_cluster import HOST, JavaCluster
+from tests.interop.java_process import JavaProcess
+from tests.interop.java_toolchain import JavaToolchain
+
+pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("client-consumers")]
+
+DEADLINE_S: Final = 60
+QUEUE_COUNT: Final = 4
+SETTINGS: Final = {
+    "brokerName": "broker-a",
+    # A retried message starts at level three.
+    "messageDelayLevel": "1s 1s 1s 2s 3s",
+    "mappedFileSizeCommitLog": 16 << 20,
+}
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("client-consumers")
+
+
+@pytest.fixture(scope="module")
+def namesrv(work: Path, toolchain: JavaToolchain) -> Iterator[str]:
+    with JavaCluster(work / "store", SETTINGS, work_directory=work, toolchain=toolchain) as cluster:
+        yield f"{HOST}:{cluster.namesrv_port}"
+        # Nobody reads this store again: a clean stop would only take its time.
+        cluster.kill_broker()
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            await work
+
+    asyncio.run(limited())
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - what is waited for sets no event
+        await asyncio.sleep(0.01)
+
+
+async def send(producer: AsyncProducer, topic: str, count: int, *, start: int = 0) -> None:
+    if not start:
+        # The first message makes the topic; its queues are known only after that.
+        await producer.send(Message(topic=topic, body=b"0"))
+    for number in range(max(start, 1), start + count):
+        await producer.send(Message(topic=topic, body=b"%d" % number))
+
+
+def numbers(count: int) -> set[bytes]:
+    return {b"%d" % number for number in range(count)}
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_push_consumer_gets_everything_and_commits_it(namesrv: str, *, orderly: bool) -> None:
+    async def main() -> None:
+        topic, group = f"push-{orderly}", f"push-group-{orderly}"
+        got: list[bytes] = []
+        by_queue: dict[int, list[int]] = defaultdict(list)
+
+        async def handle(message: ReceivedMessage) -> None:
+            got.append(message.body)
+            by_queue[message.queue.queue_id].append(message.queue_offset)
+
+        options: dict[str, Any] = {
+            "namesrv": namesrv,
+            "group": group,
+            "subscriptions": {topic: "*"},
+            "handler": handle,
+            "orderly": orderly,
+            "consume_from": ConsumeFrom.FIRST_OFFSET,
+        }
+        async with AsyncProducer(namesrv=namesrv, group="senders") as producer:
+            await send(producer, topic, 40)
+            async with AsyncPushConsumer(**options):
+                await eventually(lambda: len(got) == 40)
+            assert set(got) == numbers(40)
+            if orderly:
+                assert all(offsets == sorted(offsets) for offsets in by_queue.values())
+            await send(producer, topic, 8, start=40)
+            async with AsyncPushConsumer(**options):
+                await eventually(lambda: len(got) == 48)
+        assert set(got) == numbers(48)
+
+    run(main())
+
+
+def test_a_failing_message_is_retried_and_ends_as_a_dead_letter(namesrv: str) -> None:
+    async def main() -> None:
+        topic, group = "retried", "retried-group"
+        tries: list[tuple[int, int, str]] = []
+        dead: list[bytes] = []
+
+        async def fail(message: ReceivedMessage) -> bool:
+            tries.append((message.reconsume_times, message.store_timestamp, message.topic))
+            return False
+
+        async def keep(message: ReceivedMessage) -> None:
+            dead.append(message.body)
+
+        async with AsyncProducer(namesrv=namesrv, group="senders") as producer:
+            await producer.send(Message(topic=topic, body=b"hopeless"))
+        common: dict[str, Any] = {"namesrv": namesrv, "consume_from": ConsumeFrom.FIRST_OFFSET}
+        async with AsyncPushConsumer(
+            group=group,
+            subscriptions={topic: "*"},
+            handler=fail,
+            reconsume_times_max=2,
+            **common,
+        ):
+            await eventually(lambda: len(tries) == 3)
+            async with AsyncPushConsumer(
+                group="undertakers", subscriptions={f"%DLQ%{group}": "*"}, handler=keep, **common
+            ):
+                await eventually(lambda: dead == [b"hopeless"])
+        assert [(times, topic_seen) for times, _, topic_seen in tries] == [
+            (times, topic) for times in range(3)
+        ]
+        waits = [later[1] - sooner[1] for sooner, later in itertools.pairwise(tries)]
+        assert waits[0] >= 1000
+        assert waits[1] >= 2000
+
+    run(main())
+
+
+def test_a_lite_consumer_polls_seeks_and_commits(namesrv: str) -> None:
+    async def main() -> None:
+        topic = "lite"
+        async with AsyncProducer(namesrv=namesrv, group="senders") as producer:
+            await send(producer, topic, 20)
+        async with AsyncLitePullConsumer(
+            namesrv=namesrv, group="lite-group", auto_commit=False
+        ) as consumer:
+            queues = await consumer.queues(topic)
+            await consumer.assign(queues)
+            for queue in queues:
+                await consumer.seek_to_begin(queue)
+            got: list[ReceivedMessage] = []
+            while len(got) < 20:
+                got += await consumer.poll(timeout_ms=1000)
+            assert {message.body for message in got} == numbers(20)
+            await consumer.commit()
+            committed = [await consumer.committed(queue) for queue in queues]
+            assert sum(offset or 0 for offset in committed) == 20
+            assert set((await consumer.lag()).values()) == {0}
+
+    run(main())
+
+
+def test_a_java_consumer_and_ours_split_the_queues_without_overlap(
+    namesrv: str, work: Path
+) -> None:
+    log = work / "member.log"
+
+    def java_got() -> list[tuple[int, bytes]]:
+        lines = [line.split() for line in log.read_text().splitlines() if line.startswith("got ")]
+        return [(int(line[1]), line[3].encode()) for line in lines if len(line) == 4]
+
+    async def main() -> None:
+        topic, group = "mixed", "mixed-group"
+        ours: list[tuple[int, bytes]] = []
+
+        async def handle(message: ReceivedMessage) -> None:
+            ours.append((message.queue.queue_id, message.body))
+
+        flags = (f"-Duser.home={work}", *HEAP_FLAGS, *HURRY_FLAGS)
+        command = find_clients("4.9.8").command("Member", namesrv, group, topic, flags=flags)
+        async with AsyncProducer(namesrv=namesrv, group="senders") as producer:
+            await send(producer, topic, 20)
+            with JavaProcess(command, log=log, environment={}) as member:
+                await asyncio.to_thread(member.wait_for, "member started")
+                await eventually(lambda: len(java_got()) == 20)
+                async with AsyncPushConsumer(
+                    namesrv=namesrv,
+                    group=group,
+                    subscriptions={topic: "*"},
+                    handler=handle,
+                    consume_from=ConsumeFrom.FIRST_OFFSET,
+                ) as consumer:
+                    await eventually(lambda: len(_of(topic, consumer)) == QUEUE_COUNT // 2)
+                    # The Java member has given its half up when new messages come to one side.
+                    await asyncio.sleep(1.5)
+                    java_before, our_count = len(java_got()), len(ours)
+                    await send(producer, topic, 40, start=20)
+                    await eventually(
+                        lambda: len(java_got()) - java_before + len(ours) - our_count >= 40
+                    )
+                    new_java, new_ours = java_got()[java_before:], ours[our_count:]
+                    assert {queue_id for queue_id, _ in new_ours} == _of(topic, consumer)
+                    assert {queue_id for queue_id, _ in new_java} == (
+                        set(range(QUEUE_COUNT)) - _of(topic, consumer)
+                    )
+                    assert len(new_java) + len(new_ours) == 40
+                    member.stop()
+                    # Its queues are ours now, and no message is lost on the way.
+                    await eventually(lambda: len(_of(topic, consumer)) == QUEUE_COUNT)
+                    await send(producer, topic, 8, start=60)
+                    await eventually(
+                        lambda: {body for _, body in (*java_got(), *ours)} == numbers(68)
+                    )
+
+    run(main())
+
+
+def _of(topic: str, consumer: AsyncPushConsumer) -> set[int]:
+    return {queue.queue_id for queue in consumer.assigned if queue.topic == topic}
