@@ -1,4 +1,4 @@
-"""Benchmarks of archive, check and restore; the restored log is compared with the old one."""
+"""Benchmarks of archive and restore; the restored log is compared with the old one."""
 
 import subprocess
 import tempfile
@@ -6,29 +6,29 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from bench.pipeline import Case
+from bench.pipeline_case import BenchStore, Case, Done
 from flintmq.spark.jobs.archive import archive
 from flintmq.spark.jobs.archive_check import check_archive
 from flintmq.spark.jobs.restore import restore
 
 
-def archive_store(spark: SparkSession, store: Path) -> int:
-    with tempfile.TemporaryDirectory(prefix="archive-", dir=store.parent) as name:
-        return archive(spark, [str(store)], Path(name)).record_count
+def archive_store(spark: SparkSession, store: BenchStore) -> Done:
+    with tempfile.TemporaryDirectory(prefix="archive-", dir=store.root.parent) as name:
+        return Done(archive(spark, [str(store.root)], Path(name)).record_count)
 
 
-def archive_and_restore(spark: SparkSession, store: Path) -> int:
+def archive_and_restore(spark: SparkSession, store: BenchStore) -> Done:
     """Archive a store, check the archive and restore it."""
-    with tempfile.TemporaryDirectory(prefix="archive-", dir=store.parent) as name:
+    with tempfile.TemporaryDirectory(prefix="archive-", dir=store.root.parent) as name:
         work = Path(name)
-        archive(spark, [str(store)], work / "archive")
+        archive(spark, [str(store.root)], work / "archive")
         assert check_archive(spark, work / "archive").ok
         report = restore(spark, work / "archive", work / "store")
         assert report.is_exact
         for path in sorted((work / "store" / "commitlog").iterdir()):
-            known = store / "commitlog" / path.name
+            known = store.root / "commitlog" / path.name
             subprocess.run(["cmp", "--silent", str(path), str(known)], check=True)
-        return report.record_count
+        return Done(report.record_count)
 
 
 def archive_cases() -> list[Case]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import resource
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,12 +57,14 @@ def _below() -> list[_Process]:
 
 
 def usage() -> Usage:
-    """Return what all processes below this one have used."""
+    """Return what all processes below this one have used, those that have ended too."""
     below = _below()
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     # The seconds of a Python process that has ended count for Java, which started it.
     return Usage(
         java=sum(process.seconds for process in below if process.is_java),
-        python=sum(process.seconds for process in below if not process.is_java),
+        python=sum(process.seconds for process in below if not process.is_java)
+        + (ended.ru_utime + ended.ru_stime),
     )
 
 

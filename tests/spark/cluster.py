@@ -13,12 +13,14 @@ import sysconfig
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
 
 START_SECONDS_MAX = 60
+LIGHT_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For Java processes that live for a minute: compiling well costs more than it saves."""
+
 _SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
@@ -30,7 +32,11 @@ class Daemon:
 
     def __init__(self, class_name: str, *arguments: str, log_directory: Path) -> None:
         environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
-        environment |= {"SPARK_LOCAL_IP": _LOOPBACK, "SPARK_LOG_DIR": str(log_directory)}
+        environment |= {
+            "SPARK_LOCAL_IP": _LOOPBACK,
+            "SPARK_LOG_DIR": str(log_directory),
+            "SPARK_DAEMON_JAVA_OPTS": LIGHT_JAVA,
+        }
         self._process = subprocess.Popen(
             [str(_SPARK_CLASS), class_name, "--host", _LOOPBACK, "--webui-port", "0", *arguments],
             env=environment,
@@ -73,32 +79,39 @@ class Daemon:
         self._reader.join()
 
 
-@dataclass(frozen=True, slots=True)
 class Cluster:
-    """A running cluster."""
+    """A running cluster.  Its workers have one core each."""
 
-    url: str
-    workers: list[Daemon]
-    python: Path
+    def __init__(self, directory: Path, stack: ExitStack) -> None:
+        self._directory = directory
+        self._stack = stack
+        master = Daemon(_MASTER, "--port", "0", log_directory=directory)
+        stack.callback(master.kill)
+        self.url = master.wait_for(r"Starting Spark master at (spark://\S+)")[1]
+        self.workers: list[Daemon] = []
+        self.python = _python_without_us(directory / "python")
+
+    def add_workers(self, count: int) -> None:
+        """Start workers, and return when the master knows them."""
+        new = []
+        for number in range(len(self.workers), len(self.workers) + count):
+            work = self._directory / f"worker-{number}"
+            size = ("--cores", "1", "--memory", "1g", "--work-dir", str(work))
+            worker = Daemon(_WORKER, *size, self.url, log_directory=self._directory)
+            self._stack.callback(worker.kill)
+            new.append(worker)
+        self.workers += new
+        for worker in new:
+            worker.wait_for("Successfully registered with master")
 
 
 @contextmanager
 def spark_cluster(directory: Path, *, worker_count: int = 2) -> Iterator[Cluster]:
-    """Start a cluster with workers of one core each, and end it."""
+    """Start a cluster, and end it."""
     with ExitStack() as stack:
-        master = Daemon(_MASTER, "--port", "0", log_directory=directory)
-        stack.callback(master.kill)
-        url = master.wait_for(r"Starting Spark master at (spark://\S+)")[1]
-        workers = []
-        for number in range(worker_count):
-            work = directory / f"worker-{number}"
-            size = ("--cores", "1", "--memory", "1g", "--work-dir", str(work))
-            worker = Daemon(_WORKER, *size, url, log_directory=directory)
-            stack.callback(worker.kill)
-            workers.append(worker)
-        for worker in workers:
-            worker.wait_for("Successfully registered with master")
-        yield Cluster(url, workers, _python_without_us(directory / "python"))
+        cluster = Cluster(directory, stack)
+        cluster.add_workers(worker_count)
+        yield cluster
 
 
 def _python_without_us(directory: Path) -> Path:

@@ -36,6 +36,8 @@ def spark() -> "Iterator[SparkSession]":
     """Give the one Spark session of all tests."""
     from pyspark.sql import SparkSession
 
+    from tests.spark.cluster import LIGHT_JAVA
+
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         reason = "Spark needs Java 17, and there is no java (make java installs it)"
         if IS_CI:
@@ -50,6 +52,9 @@ def spark() -> "Iterator[SparkSession]":
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")
+        # Most queries here run once: compiling them well costs more than it saves.
+        .config("spark.driver.extraJavaOptions", LIGHT_JAVA)
+        .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.python.filterPushdown.enabled", "true")
         .getOrCreate()
     )

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from flintmq.model.message import Message
-from flintmq.offline.errors import OutputError
+from flintmq.offline.errors import OutputError, StoreInUseError
 from flintmq.spark.errors import ArchiveError
 from flintmq.spark.jobs.archive import archive, archived_messages
 from flintmq.spark.jobs.archive_check import check_archive
@@ -25,6 +25,7 @@ from flintmq.testing.clock import ManualClock
 from tests.golden.engine import assert_serves, config_of
 from tests.golden.golden_sets import damaged_set, golden_set
 from tests.interop.java_cluster import assert_java_reads
+from tests.spark.lock_holder import held_by_another_process
 from tests.spark.reading import read
 from tests.unit.offline.stores import (
     HOST,
@@ -324,6 +325,20 @@ def test_what_is_no_archive_is_refused(spark: SparkSession, tmp_path: Path) -> N
         (own / "run-000001.json").write_text(text)
         with pytest.raises(ArchiveError, match=words):
             ArchiveDirectory(tmp_path).manifests()
+
+
+def test_two_restores_to_one_place_do_not_meet(
+    spark: SparkSession, golden_archive: Path, tmp_path: Path
+) -> None:
+    at_work = tmp_path / "out.restoring"
+    at_work.mkdir()
+    with held_by_another_process(at_work):
+        (at_work / "half-done").mkdir()
+        with pytest.raises(StoreInUseError):
+            restore(spark, golden_archive, tmp_path / "out", store="basic")
+        assert (at_work / "half-done").is_dir()
+    restore(spark, golden_archive, tmp_path / "out", store="basic")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_a_store_must_be_named_where_there_are_several(

@@ -247,13 +247,29 @@ def test_a_table_of_some_rows() -> None:
 
 
 RUN = """
-import sys
+import resource, sys
 sys.path.insert(0, sys.argv[1])
+if sys.argv[2:]:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
 from flintmq.spark.kernels import compiled, crc
 assert crc.__file__.startswith(sys.argv[1]), crc.__file__
 assert crc.kept_crc(compiled.as_bytes(b"123456789"), 0, 9) == 0x4BF43926
 print(sum(crc.kept_crc.stats.cache_hits.values()))
 """
+
+
+def run_kernel(source: Path, cache: Path, *arguments: str) -> int:
+    """Call a kernel in a new process; return how often it came from the cache."""
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", RUN, str(source), *arguments],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert run.returncode == 0, run.stderr
+    return int(run.stdout)
 
 
 def test_kernels_from_a_zip_file_are_compiled_once(tmp_path: Path) -> None:
@@ -264,17 +280,20 @@ def test_kernels_from_a_zip_file_are_compiled_once(tmp_path: Path) -> None:
         with zipfile.ZipFile(tmp_path / name, "w") as archive:
             for source in package.rglob("*.py"):
                 archive.write(source, source.relative_to(package.parent))
-        run = subprocess.run(
-            [sys.executable, "-c", RUN, str(tmp_path / name)],
-            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-        assert run.returncode == 0, run.stderr
-        hits.append(int(run.stdout))
+        hits.append(run_kernel(tmp_path / name, tmp_path / "cache"))
     assert hits == [0, 1]
+
+
+def test_a_cache_that_cannot_be_written_or_read_costs_a_compilation(tmp_path: Path) -> None:
+    source, cache = Path(flintmq.__file__).parent.parent, tmp_path / "cache"
+    # As on a full disk: files can be made, and have no room.
+    assert run_kernel(source, cache, "0") == 0
+    assert run_kernel(source, cache) == 0
+    assert run_kernel(source, cache) == 1
+    for path in cache.rglob("*.nb?"):
+        # A crash of the machine may leave such files.
+        path.write_bytes(b"")
+    assert run_kernel(source, cache) == 0
 
 
 def test_a_directory_that_others_may_write_to_is_not_trusted(

@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -13,9 +15,11 @@ from flintmq.spark import session
 from flintmq.spark.jobs import diff, stats
 from tests.golden.golden_sets import damaged_set, golden_set
 from tests.spark.pipeline_kit import light_session, numbered, shared_session, write_store
+from tests.unit.offline.stores import content
 
 BASIC = golden_set("basic").store
 DAMAGED = damaged_set("body-byte-flipped-first-file").store
+OPTIONS = "spark.driver.extraJavaOptions"
 
 
 @pytest.fixture(autouse=True)
@@ -121,3 +125,40 @@ def test_stores_that_differ_make_the_exit_code_one(
 def test_damaged_stores_make_verify_end_with_one(capsys: pytest.CaptureFixture[str]) -> None:
     out, _ = outputs(capsys, "verify", BASIC, DAMAGED, "--format", "json", code=1)
     assert [report["sound"] for report in json.loads(out)] == [True, False]
+
+
+def test_sizes_that_no_file_tells_can_be_given(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    store = write_store(tmp_path / "store", numbered(20))
+    shutil.rmtree(store / "index")
+    sizes = ("--hash-slots", 7, "--index-entries", 9, "--queue-file-size", 100)
+    out, _ = outputs(capsys, "rebuild", store, "--out", tmp_path / "out", *sizes)
+    assert "20 units in" in out
+    assert (
+        run(["store", "rebuild", str(store), "--out", str(tmp_path / "serial"), *map(str, sizes)])
+        == 0
+    )
+    assert content(tmp_path / "out") == content(tmp_path / "serial")
+    for kind in ("consumequeue", "index"):
+        shutil.rmtree(store / kind, ignore_errors=True)
+        shutil.copytree(tmp_path / "out" / kind, store / kind)
+    outputs(capsys, "verify", store, *sizes)
+    outputs(capsys, "verify", store, "--hash-slots", 6, "--index-entries", 9, code=1)
+
+
+def test_java_starts_lighter_where_it_only_hands_out_tasks(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[str | None] = []
+    shared = shared_session(light_session(spark))
+
+    def job_session(settings: session.SessionSettings) -> AbstractContextManager[SparkSession]:
+        given.append(settings.spark_conf().get(OPTIONS))
+        return shared(settings)
+
+    monkeypatch.setattr("flintmq.spark.session.job_session", job_session)
+    outputs(capsys, "verify", BASIC)
+    outputs(capsys, "verify", BASIC, "--conf", f"{OPTIONS}=-Dmine=1")
+    outputs(capsys, "query", BASIC, "SELECT 1")
+    assert given == [session.PYTHON_TASKS_CONF[OPTIONS], "-Dmine=1", None]

@@ -1,14 +1,11 @@
 """A rebuild in place: the views are switched whole, whatever happens meanwhile."""
 
-import multiprocessing
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +15,6 @@ from pyspark.sql import SparkSession
 from flintmq.format.checkpoint import decode_checkpoint, encode_checkpoint
 from flintmq.offline.errors import OutputError, RequestError, StoreInUseError
 from flintmq.offline.rebuild import QueueWriter
-from flintmq.offline.store_lock import hold_directory
 from flintmq.spark.errors import RebuildError
 from flintmq.spark.jobs import rebuild_stages, switch
 from flintmq.spark.jobs.build_directory import (
@@ -34,6 +30,7 @@ from flintmq.testing.clock import ManualClock
 from tests.golden.engine import assert_serves, config_of, copy_store
 from tests.golden.golden_sets import golden_set
 from tests.spark.inline_spark import inline_spark
+from tests.spark.lock_holder import held_by_another_process
 from tests.unit.offline.stores import (
     START_MS,
     check,
@@ -140,26 +137,6 @@ def test_units_that_lead_to_an_extension_go_with_it(tmp_path: Path) -> None:
     rebuild(inline_spark(), root, in_place=True)
     assert not (root / "consumequeue_ext").exists()
     assert problems(check(root)) == {}
-
-
-def hold_lock(root: Path, ready: "multiprocessing.synchronize.Event") -> None:
-    with hold_directory(root):
-        ready.set()
-        time.sleep(WAIT_S)
-
-
-@contextmanager
-def held_by_another_process(root: Path) -> Iterator[None]:
-    context = multiprocessing.get_context("spawn")
-    ready = context.Event()
-    process = context.Process(target=hold_lock, args=(root, ready))
-    process.start()
-    try:
-        assert ready.wait(WAIT_S)
-        yield
-    finally:
-        process.terminate()
-        process.join()
 
 
 @pytest.mark.parametrize("in_place", [True, False])
@@ -280,6 +257,7 @@ from flintmq.spark.jobs import rebuild as job
 from tests.golden.engine import assert_serves, config_of, copy_store
 from tests.golden.golden_sets import golden_set
 from tests.spark.inline_spark import inline_spark
+from tests.spark.lock_holder import held_by_another_process
 
 moment, root = sys.argv[1], Path(sys.argv[2])
 

@@ -1,5 +1,7 @@
 """The data source as its users see it: finding it, options, columns, filters, directories."""
 
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -368,3 +370,18 @@ def test_a_file_that_is_deleted_meanwhile_is_damage(tmp_path: Path) -> None:
     (row,) = [row for batch in reader.read(splits[0]) for row in batch.to_pylist()]
     assert row["_corruptReason"] == "the file was deleted meanwhile"
     assert offsets([row]) == [0]
+
+
+LAZY = """
+import sys
+import flintmq.spark
+assert not {"numba", "pyarrow", "pyspark"} & sys.modules.keys(), "loaded too early"
+assert not hasattr(flintmq.spark, "NoSuchName")
+print(flintmq.spark.FlintSource.name())
+"""
+
+
+def test_the_package_loads_the_source_when_it_is_asked_for() -> None:
+    """Every worker process imports the package; few of them need the data source."""
+    done = subprocess.run([sys.executable, "-c", LAZY], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("flintmq\n", "")

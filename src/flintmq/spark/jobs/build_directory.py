@@ -1,9 +1,11 @@
-"""The directory in which a rebuild works: beside its result, and gone when it is done.
+"""The directory in which a rebuild or a restore works: beside its result, gone when it is done.
 
 It lies on the file system that takes the result, so that finished files get there by renaming.
-A run that was killed leaves it behind; the next run with the same result removes it first.
+A run that was killed leaves it behind; the next run with the same result removes it first, and
+one that meets another run at work is refused.
 
     lock             held by the run
+    RUN/             the store that a restore makes, or of a rebuild:
     RUN/spool/       what tasks leave for tasks
     RUN/tasks/       a directory for each attempt to write files
     RUN/views/       the finished views, complete and synced before anything is done with them
@@ -24,13 +26,14 @@ from flintmq.offline.store_lock import hold_directory
 from flintmq.spark.jobs.rebuild_stages import spool_directory, task_directory
 
 IN_PLACE_NAME: Final = ".rebuild"
-SUFFIX: Final = ".rebuild"
+REBUILD_SUFFIX: Final = ".rebuild"
+RESTORE_SUFFIX: Final = ".restoring"
 
 
-def beside(output: Path) -> Path:
+def beside(output: Path, suffix: str = REBUILD_SUFFIX) -> Path:
     """Return where the result ``output`` is built."""
     output = output.resolve()
-    return output.with_name(output.name + SUFFIX)
+    return output.with_name(output.name + suffix)
 
 
 def within(root: Path) -> Path:
@@ -54,15 +57,27 @@ def earlier_builds(parent: Path) -> list[Path]:
 
 
 @contextmanager
-def open_build(parent: Path) -> Iterator[Path]:
-    """Have a fresh build directory in ``parent``; in the end nothing of both is left."""
+def open_run(parent: Path) -> Iterator[Path]:
+    """Have a fresh directory in ``parent``; in the end nothing of both is left.
+
+    Raises:
+        StoreInUseError: another run is at work there.
+    """
     with hold_directory(parent):
         for leftover in earlier_builds(parent):
             shutil.rmtree(leftover, ignore_errors=True)
-        build = parent / uuid.uuid4().hex
+        run = parent / uuid.uuid4().hex
         try:
-            for directory in (spool_directory, task_directory, views_directory, old_directory):
-                directory(build).mkdir(parents=True)
-            yield build
+            run.mkdir()
+            yield run
         finally:
             shutil.rmtree(parent, ignore_errors=True)
+
+
+@contextmanager
+def open_build(parent: Path) -> Iterator[Path]:
+    """Have a fresh build directory of a rebuild in ``parent``."""
+    with open_run(parent) as build:
+        for directory in (spool_directory, task_directory, views_directory, old_directory):
+            directory(build).mkdir()
+        yield build

@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from pyspark.sql import SparkSession
 
@@ -26,12 +25,11 @@ from flintmq.spark.jobs.archive_manifest import (
     add_checksums,
     file_sha256,
 )
+from flintmq.spark.jobs.build_directory import RESTORE_SUFFIX, beside, open_run
 from flintmq.spark.jobs.rebuild import RebuildReport, rebuild
 from flintmq.spark.jobs.restore_log import find_chunks, write_log
 from flintmq.spark.jobs.restore_plan import CHUNK_SIZE, ChunkGrid, LogPlan, plan_log
 from flintmq.spark.jobs.switch import sync_directory
-
-_SUFFIX: Final = ".restoring"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +70,7 @@ def restore(
     Raises:
         ArchiveError: there is no such store, or the records are not those that were archived.
         OutputError: ``out`` is not free.
+        StoreInUseError: another run is restoring to ``out``.
     """
     target = ArchiveDirectory(Path(archive).resolve())
     if not target.exists():
@@ -80,10 +79,7 @@ def restore(
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise OutputError(output, "is not empty")
     runs = _runs_of(target, store)
-    build = output.with_name(output.name + _SUFFIX)
-    shutil.rmtree(build, ignore_errors=True)
-    build.mkdir(parents=True)
-    try:
+    with open_run(beside(output, RESTORE_SUFFIX)) as build:
         job = _Restore(spark, target, runs, build, chunk_size)
         plan = job.write_log()
         state_files = job.restore_state()
@@ -91,9 +87,6 @@ def restore(
         sync_directory(build)
         build.rename(output)
         sync_directory(output.parent)
-    except BaseException:
-        shutil.rmtree(build, ignore_errors=True)
-        raise
     return job.report(output, plan, views, state_files)
 
 

@@ -9,7 +9,9 @@ together name the directory: it is right wherever they were loaded from.
 
 import contextlib
 import hashlib
+import logging
 import os
+import pickle
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
@@ -19,6 +21,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from numba.core import caching
+
+logger = logging.getLogger(__name__)
 
 _DIGEST_LENGTH: Final = 16
 
@@ -91,6 +95,25 @@ class _KernelCacheImpl(caching.CompileResultCacheImpl):
 
 
 class KernelCache(caching.FunctionCache):
-    """The cache of one kernel."""
+    """The cache of one kernel.
+
+    It saves time and is not needed: a full disk or a damaged file costs a compilation, no job.
+    """
 
     _impl_class = _KernelCacheImpl
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the compiled kernel, or None to have it compiled."""
+        try:
+            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        except (OSError, EOFError, pickle.UnpicklingError) as error:
+            logger.warning("kernel not loaded: directory=%s error=%s", self.cache_path, error)
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep a compiled kernel, if that is possible."""
+        try:
+            super().save_overload(sig, data)  # type: ignore[no-untyped-call]
+        except (OSError, EOFError, pickle.UnpicklingError) as error:
+            # It reads the list of what is kept before it writes.
+            logger.warning("kernel not kept: directory=%s error=%s", self.cache_path, error)
