@@ -9,7 +9,7 @@ DATA ?= .run/data
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
     --no-header --no-annotate --quiet --upgrade
 
-.PHONY: help run demo-store setup setup-dev test check format bench bench-pipeline lock java clean
+.PHONY: help run demo-store setup setup-dev test check format bench bench-pipeline bench-broker bench-client lock java node clean
 
 help: ## what the targets do
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -37,7 +37,10 @@ $(VENV)/.dev: $(VENV)/.core requirements/dev.lock
 java: ## Java 17 and Maven, for Spark and for the tests against the real broker
 	@sh tools/ensure_java.sh
 
-test: setup-dev java check ## everything: checks, then all tests
+node: ## Node.js, for the tests with a client in JavaScript
+	@sh tools/ensure_node.sh
+
+test: setup-dev java node check ## everything: checks, then all tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q
 
 check: setup-dev ## format, lint, types, import contracts
@@ -55,6 +58,12 @@ bench: setup-dev ## benchmarks, as a table and as bench/results.json
 
 bench-pipeline: setup-dev java ## benchmarks of the pipeline on Spark; --messages in ARGS
 	$(BIN)/python -m bench.pipeline --json bench/results-pipeline.json $(ARGS)
+
+bench-broker: setup-dev ## benchmarks of the broker; ARGS="--java --load DIR" for the official one beside it
+	$(BIN)/python -m bench.broker --json bench/results-broker.json $(ARGS)
+
+bench-client: setup-dev ## benchmarks of the client, beside PyPI's rocketmq where that is installed
+	$(BIN)/python -m bench.client --json bench/results-client.json $(ARGS)
 
 lock: setup-dev ## pin the dependencies again
 	$(PIP) uv

@@ -53,8 +53,13 @@ class JavaProcess:
     ) -> None:
         self.stop()
 
-    def wait_for(self, text: str, *, timeout_s: float = BOOT_TIMEOUT_S) -> None:
-        """Wait until a line of output holds ``text``."""
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid
+
+    def wait_for(self, text: str, *, timeout_s: float = BOOT_TIMEOUT_S) -> str:
+        """Wait until a line of output holds ``text``; return that line."""
         deadline = time.monotonic() + timeout_s
         while True:
             try:
@@ -64,7 +69,7 @@ class JavaProcess:
             if line is None:
                 raise self._failure(f"ended before it said {text!r}")
             if text in line:
-                return
+                return line
 
     def stop(self) -> None:
         """Let the process shut down in order; kill what is still there after the time-out."""

@@ -41,17 +41,21 @@ class JavaToolchain:
     class_path: str
 
     @classmethod
-    def find(cls) -> "JavaToolchain":
-        """Build what is missing; without Java or Maven skip the test, or fail it in CI."""
+    def find(cls, project: Path = SOURCES, *, rocketmq: str | None = None) -> "JavaToolchain":
+        """Build what is missing; without Java or Maven skip the test, or fail it in CI.
+
+        ``project`` is a directory with programs and a ``pom.xml``; ``rocketmq`` a release other
+        than the one that stands there.
+        """
         java, javac, maven = shutil.which("java"), shutil.which("javac"), shutil.which("mvn")
         if java is None or javac is None or maven is None:
-            _give_up("java, javac and mvn must be on the PATH")
+            give_up("java, javac (17 or newer) and mvn must be on the PATH")
         version = _java_version(java)
         if version < JAVA_VERSION_MIN:
-            _give_up(f"Java {version} found, {JAVA_VERSION_MIN} needed")
+            give_up(f"Java {version} found, {JAVA_VERSION_MIN} needed")
         with _build_lock():
-            jars = _class_path(maven)
-            classes = _compile(javac, jars, version)
+            jars = _class_path(maven, project, rocketmq)
+            classes = _compile(javac, project, jars, version)
         return cls(java, f"{classes}{os.pathsep}{jars}")
 
     def command(self, main_class: str, *arguments: str, flags: tuple[str, ...] = ()) -> list[str]:
@@ -59,11 +63,11 @@ class JavaToolchain:
         return [self.java, *JVM_FLAGS, *flags, "-cp", self.class_path, main_class, *arguments]
 
 
-def _give_up(reason: str) -> NoReturn:
-    """Skip: not everybody has Java.  The machine that guards the project has to have it."""
+def give_up(reason: str) -> NoReturn:
+    """Skip: not everybody has Java or Node.js.  The machine that guards the project has to."""
     if os.environ.get("CI") == "true":
         pytest.fail(f"interop tests cannot run in CI: {reason}")
-    pytest.skip(f"interop tests need Java {JAVA_VERSION_MIN} and Maven: {reason}")
+    pytest.skip(f"an interop test is not run: {reason}")
 
 
 def _java_version(java: str) -> int:
@@ -72,29 +76,32 @@ def _java_version(java: str) -> int:
     return int(match[1]) if match else 0
 
 
-def _class_path(maven: str) -> str:
+def _class_path(maven: str, project: Path, rocketmq: str | None) -> str:
     """Return the jars that ``pom.xml`` names; Maven is asked once for every version of it."""
-    pom = SOURCES / "pom.xml"
-    answer = TARGET / f"class-path-{_digest(pom)}.txt"
+    pom = project / "pom.xml"
+    answer = TARGET / f"class-path-{_digest(pom)}{f'-{rocketmq}' if rocketmq else ''}.txt"
     if answer.exists():
         jars = answer.read_text().strip()
         if all(Path(jar).exists() for jar in jars.split(os.pathsep)):
             return jars
     command = [maven, "-q", "-B", "-f", str(pom), "dependency:build-classpath"]
     command += [f"-Dmdep.outputFile={answer}"]
+    if rocketmq is not None:
+        command.append(f"-Drocketmq.version={rocketmq}")
     # First without the network: it is faster, and enough once the jars are there.
     for attempt in ([*command, "-o"], command):
         done = _run(attempt)
         if done.returncode == 0:
             break
     else:
-        _give_up(f"Maven cannot get the jars:\n{_tail(done)}")
+        give_up(f"Maven cannot get the jars:\n{_tail(done)}")
     return answer.read_text().strip()
 
 
-def _compile(javac: str, jars: str, version: int) -> Path:
-    sources = sorted(SOURCES.glob("*.java"))
-    classes = TARGET / f"classes-{version}-{_digest(*sources, SOURCES / 'pom.xml')}"
+def _compile(javac: str, project: Path, jars: str, version: int) -> Path:
+    sources = sorted(project.glob("*.java"))
+    told = hashlib.sha256(jars.encode()).hexdigest()[:8]
+    classes = TARGET / f"classes-{version}-{_digest(*sources)}-{told}"
     if not classes.exists():
         staged = TARGET / "classes-new"
         shutil.rmtree(staged, ignore_errors=True)

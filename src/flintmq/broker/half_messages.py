@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from flintmq.broker.stored_text import stored_text
+from flintmq.format.properties import encode_properties
 from flintmq.format.sys_flag import TRANSACTION_MASK
 from flintmq.model.property_names import REAL_QID, REAL_TOPIC
 from flintmq.model.topics import TRANS_HALF_TOPIC
@@ -26,5 +26,6 @@ def half_of(message: Message) -> Message:
         queue_id=0,
         sys_flag=message.sys_flag & ~TRANSACTION_MASK,
         properties=properties,
-        properties_text=stored_text(properties),
+        # Unlike that of a plain message, the string of a half message keeps WAIT.
+        properties_text=encode_properties(properties),
     )

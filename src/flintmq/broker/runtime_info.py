@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from flintmq.broker.parts import BrokerParts
 
 VERSION_TEXT: Final = "V4_9_8"
+INT_MAX: Final = (1 << 31) - 1
 _GIB: Final = 1 << 30
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -47,7 +48,9 @@ def runtime_info(parts: BrokerParts) -> dict[str, str]:
         "pageCacheLockTimeMills": "0",
         "earliestMessageTimeStamp": str(store.earliest_time()),
         "startAcceptSendRequestTimeStamp": str(config.accept_sends_from_ms),
-        "remainTransientStoreBufferNumbs": str(store.config.transient_pool_size),
+        "remainTransientStoreBufferNumbs": str(
+            store.config.transient_pool_size if store.config.transient_pool_effective else INT_MAX
+        ),
         "remainHowManyDataToFlush": _size_text(unflushed),
         "commitLogDirCapacity": (
             f"Total : {usage.total / _GIB:.1f} GiB, Free : {usage.free / _GIB:.1f} GiB."

@@ -24,6 +24,7 @@ from flintmq.model.property_names import (
     REAL_TOPIC,
     TRANSACTION_CHECK_TIMES,
     UNIQ_KEY,
+    WAIT,
 )
 from flintmq.model.topics import TRANS_CHECK_MAX_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from flintmq.store.results import GetStatus
@@ -275,7 +276,8 @@ class TransactionCheck:
 
 def _as_sent(half: Record, properties: dict[str, str], result: PutResult) -> bytes:
     """Return the half message as a record of the topic and queue it is meant for."""
-    message = half_copy(half, properties)
+    # What a producer is asked about says so, though what is stored does not.
+    message = half_copy(half, properties | {WAIT: "false"})
     assert message.properties_text is not None
     return bytes(
         encode_record(

@@ -12,13 +12,14 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from flintmq.broker.stored_text import stored_text
+from flintmq.format.properties import encode_properties
 from flintmq.format.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from flintmq.model.message import Message
 from flintmq.model.property_names import (
     REAL_QID,
     REAL_TOPIC,
     TAGS,
+    WAIT,
 )
 from flintmq.model.topics import TRANS_OP_HALF_TOPIC
 
@@ -38,7 +39,7 @@ def half_copy(record: Record, properties: dict[str, str]) -> Message:
         queue_id=record.queue_id,
         body=bytes(record.body),
         properties=properties,
-        properties_text=stored_text(properties),
+        properties_text=encode_properties(properties),
         flag=record.flag,
         sys_flag=record.sys_flag,
         born_timestamp=record.born_timestamp,
@@ -66,7 +67,7 @@ def op_record(parts: BrokerParts, half: Record) -> Message:
         topic=TRANS_OP_HALF_TOPIC,
         queue_id=half.queue_id,
         body=str(half.queue_offset).encode(),
-        properties={TAGS: OP_TAG},
+        properties={WAIT: "true", TAGS: OP_TAG},
         born_timestamp=parts.clock.now_ms(),
         born_host=parts.store_host,
         store_host=parts.store_host,

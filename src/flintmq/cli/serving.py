@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import uvloop
@@ -25,6 +26,8 @@ from flintmq.settings import read_properties, unknown_keys
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+COLLECT_EVERY: Final = 50_000
+"""Objects made, less those gone, between two looks of the garbage collector."""
 _LOG_LEVELS = ["debug", "info", "warning", "error"]
 
 _properties_option = click.option(
@@ -193,6 +196,7 @@ def run_until_stopped(serve: Callable[[asyncio.Event], Awaitable[None]]) -> int:
     """Run until SIGINT or SIGTERM; return the exit code."""
 
     async def run() -> None:
+        _calm_collector()
         stopped = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -205,6 +209,16 @@ def run_until_stopped(serve: Callable[[asyncio.Event], Awaitable[None]]) -> int:
         click.echo(f"flintmq: {error}", err=True)
         return EXIT_PROBLEMS
     return 0
+
+
+def _calm_collector() -> None:
+    """Let the garbage collector look more rarely: what a message leaves behind has no cycles.
+
+    At its usual pace it would take an eighth of the time of a send.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECT_EVERY, 20, 50)
 
 
 def _stop_at_end_of(descriptor: int, stopped: asyncio.Event) -> None:

@@ -201,6 +201,7 @@ def _refuse_constant(name: str) -> NoReturn:
 _JSON_DECODER: Final = json.JSONDecoder(
     strict=False, parse_float=str, parse_constant=_refuse_constant
 )
+_STRINGS: Final = frozenset({str})
 _TEXTS: Final = frozenset({str, int, bool, type(None)})
 _JSON_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
@@ -284,10 +285,9 @@ def _ext_fields(value: object) -> dict[str, str]:
         _fail("extFields is no object")
     if len(value) > EXT_FIELD_COUNT_MAX:
         _fail(f"{len(value)} ext fields, the limit is {EXT_FIELD_COUNT_MAX}")
-    for member in value.values():
-        if member.__class__ is not str:
-            return {key: _text(item) for key, item in value.items() if item is not None}
-    return value
+    if _STRINGS.issuperset(map(type, value.values())):
+        return value
+    return {key: _text(item) for key, item in value.items() if item is not None}
 
 
 def _text(value: object) -> str:

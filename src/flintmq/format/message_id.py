@@ -18,6 +18,7 @@ The unique id, given by the producer's client (property UNIQ_KEY):
 Either has 32 characters with an IPv4 address and 56 with an IPv6 one.
 """
 
+import functools
 import re
 import struct
 from typing import Final, NamedTuple
@@ -30,6 +31,8 @@ OFFSET_MAX: Final = (1 << 63) - 1
 _ID_LENGTHS: Final = (32, 56)
 _HEX: Final = re.compile(r"[0-9A-Fa-f]*")
 _OFFSET: Final = struct.Struct(">q")
+_HOST_COUNT_MAX: Final = 1024
+"""Hosts whose text is kept: all messages of a broker name the same one."""
 _UNIQUE_TAIL: Final = struct.Struct(
     ">"
     "H"  # process id
@@ -51,11 +54,17 @@ class UniqueId(NamedTuple):
 
 def encode_offset_id(host: Buffer, physical_offset: int) -> str:
     """Return the id of the message at ``physical_offset`` of the store at packed ``host``."""
-    if len(host) not in (IPV4_HOST_SIZE, IPV6_HOST_SIZE):
-        raise MessageIdError(f"a host has 8 or 20 bytes, not {len(host)}")
+    start = _host_text(bytes(host))
     if not 0 <= physical_offset <= OFFSET_MAX:
         raise RecordTooLargeError("physical offset", physical_offset, OFFSET_MAX)
-    return (bytes(host) + _OFFSET.pack(physical_offset)).hex().upper()
+    return f"{start}{physical_offset:016X}"
+
+
+@functools.lru_cache(maxsize=_HOST_COUNT_MAX)
+def _host_text(host: bytes) -> str:
+    if len(host) not in (IPV4_HOST_SIZE, IPV6_HOST_SIZE):
+        raise MessageIdError(f"a host has 8 or 20 bytes, not {len(host)}")
+    return host.hex().upper()
 
 
 def decode_offset_id(text: str) -> tuple[bytes, int]:

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from flintmq.namesrv.config import EDITABLE, SETTINGS, NamesrvConfig
@@ -49,6 +49,9 @@ async def run_namesrv(
     config: NamesrvConfig, *, now_ms: Callable[[], int] = system_now_ms
 ) -> AsyncIterator[Namesrv]:
     """Start a name server and yield it once it accepts connections."""
+    listener = bind(config.bind_address, config.listen_port)
+    # Port 0 asks for a free one; who asks for the settings is told which it is.
+    config = replace(config, listen_port=listener.getsockname()[1])
     routes = RouteTable()
     pairs = KvConfig(config.kv_config_path)
     pairs.load()
@@ -62,7 +65,7 @@ async def run_namesrv(
     processors = NamesrvProcessors(routes, pairs, live, now_ms)
     async with RemotingServer.listen(
         processor_table(processors),
-        sockets=[bind(config.bind_address, config.listen_port)],
+        sockets=[listener],
         limits=Limits(idle_timeout_ms=config.idle_timeout_s * 1000),
         on_close=lost,
     ) as server:

@@ -1,15 +1,17 @@
 """One connection: frames in and out, requests in both directions, bounded buffers.
 
 Everything that one read of the socket brought is handled before anything is written, and then
-written at once.  The same class serves both ends: a server answers requests and may ask its
-clients, a client asks and may be asked.
+written at once.  Small requests can have large answers, so a peer that has much unread waits in
+mid-read until it has caught up.  The same class serves both ends: a server answers requests and
+may ask its clients, a client asks and may be asked.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from flintmq.format.codes import ResponseCode
@@ -24,6 +26,7 @@ from flintmq.remoting.errors import (
 from flintmq.remoting.processors import Answer, ProcessorTable, failed, send_answer
 
 if TYPE_CHECKING:
+    from flintmq.format.frame import Frame
     from flintmq.format.headers.codec import Header
     from flintmq.remoting.limits import Limits
     from flintmq.remoting.processors import Outcome
@@ -48,7 +51,7 @@ class Endpoint(Protocol):
         ...
 
     def end_of_read(self) -> None:
-        """Learn that everything one read brought was handled; the answers are not written yet."""
+        """Learn that what one read brought was handled; the answers are not written yet."""
         ...
 
     def prepare(self, command: Command) -> None:
@@ -71,6 +74,10 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._corked = False
         self._out: list[bytes] = []
+        self._out_size = 0
+        self._is_paused = False
+        self._unhandled: Iterator[Frame] | None = None
+        """What was read from a peer that has too much unread itself."""
         self._in_flight: dict[int, asyncio.Future[Command]] = {}
         self._next_opaque = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -129,10 +136,23 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Handle all that one read brought, then write all answers at once."""
         self.last_active = self._loop.time()
+        frames = self._decoder.frames(data)
+        if self._unhandled is not None:
+            self._unhandled = itertools.chain(self._unhandled, frames)
+        else:
+            self._handle(frames)
+
+    def _handle(self, frames: Iterator[Frame]) -> None:
         self._corked = True
         try:
-            for frame in self._decoder.frames(data):
+            for frame in frames:
                 self._take(decode_command(frame))
+                if self._out_size > self._limits.write_pause_size:
+                    self._endpoint.end_of_read()
+                    self._write_out()
+                    if self._is_paused:
+                        self._unhandled = frames
+                        break
         except RemoteProtocolError as error:
             self._fail(str(error))
         finally:
@@ -150,6 +170,7 @@ class Connection(asyncio.Protocol):
         """Fail what waits for answers and tell the owner."""
         self._transport = None
         self._out.clear()
+        self._unhandled = None
         reason = f"connection to {self.peer_text} lost"
         for future in self._in_flight.values():
             if not future.done():
@@ -162,12 +183,18 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Read nothing more from a peer that does not read."""
+        self._is_paused = True
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Read again."""
-        if self._transport is not None and not self._transport.is_closing():
+        """Go on with what was read already, then read again."""
+        self._is_paused = False
+        frames, self._unhandled = self._unhandled, None
+        if frames is not None:
+            self._handle(frames)
+        if not (self._is_paused or self.is_closed):
+            assert self._transport is not None
             self._transport.resume_reading()
 
     def close(self) -> None:
@@ -278,13 +305,14 @@ class Connection(asyncio.Protocol):
     def send(self, frame: bytes) -> None:
         """Send a whole frame, together with the others that one read leads to."""
         self._out.append(frame)
+        self._out_size += len(frame)
         if not self._corked:
             self._write_out()
 
     def _write_out(self) -> None:
         if not self._out:
             return
-        out, self._out = self._out, []
+        out, self._out, self._out_size = self._out, [], 0
         transport = self._transport
         if transport is None or transport.is_closing():
             return

@@ -103,8 +103,9 @@ class PutResult:
     @property
     def message_id(self) -> str:
         """The offset id clients get; the ids of a batch are joined by commas."""
-        offsets = self.record_offsets or (self.physical_offset,)
-        return ",".join(encode_offset_id(self.store_host, offset) for offset in offsets)
+        if not self.record_offsets:
+            return encode_offset_id(self.store_host, self.physical_offset)
+        return ",".join([encode_offset_id(self.store_host, at) for at in self.record_offsets])
 
     def with_status(self, status: PutStatus, reason: str = "") -> Self:
         """Change the status of this result in place and return it."""

@@ -45,6 +45,11 @@ def test_messages_are_found_by_key_and_by_unique_key(tmp_path: Path) -> None:
             answer = await wire.call(RequestCode.QUERY_MESSAGE, query("none"))
             assert answer.code == ResponseCode.QUERY_NOT_FOUND
             found = QueryMessageResponse.decode(answer.ext_fields)
+            # Who finds nothing is told nothing of the index, as by Java.
+            assert found.index_last_update_timestamp == 0
+            assert found.index_last_update_phyoffset == 0
+            one = await wire.call(RequestCode.QUERY_MESSAGE, query("k3"))
+            found = QueryMessageResponse.decode(one.ext_fields)
             assert found.index_last_update_timestamp == START_MS
 
     run(main())

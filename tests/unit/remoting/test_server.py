@@ -241,6 +241,37 @@ def test_a_peer_that_does_not_read_its_answers_is_not_read_from() -> None:
     run(main())
 
 
+def test_small_requests_with_large_answers_wait_for_a_peer_that_does_not_read() -> None:
+    size, count = 100_000, 200
+
+    async def main() -> None:
+        limits = Limits(write_pause_size=500_000, write_drop_size=1_500_000)
+        handled: list[int] = []
+
+        def large(asked: Request[NoFields]) -> Answer:
+            handled.append(asked.command.opaque)
+            return Answer(parts=[bytes(size)])
+
+        async with (
+            serving({RequestCode.LOCK_BATCH_MQ: large}, limits=limits) as server,
+            RawClient.connect(server.ports[0], receive_buffer=4096) as peer,
+        ):
+            peer.reader._transport.pause_reading()  # type: ignore[attr-defined]
+            # One read of the server brings all of them.
+            await peer.send(*(request(n, code=RequestCode.LOCK_BATCH_MQ) for n in range(count)))
+            await eventually(lambda: bool(handled))
+            (connection,) = server.connections
+            for _ in range(50):
+                await asyncio.sleep(0)
+                assert connection.unread_size < limits.write_pause_size + 2 * size
+            assert len(handled) < count
+            peer.reader._transport.resume_reading()  # type: ignore[attr-defined]
+            answers = [await peer.receive() for _ in range(count)]
+        assert [answer.opaque for answer in answers] == handled == list(range(count))
+
+    run(main())
+
+
 def test_too_many_waiting_requests_are_told_to_come_later() -> None:
     async def main() -> None:
         release = asyncio.Event()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from flintmq.errors import FlintError
@@ -105,9 +106,11 @@ class ForwardingProcessor:
                     ResponseCode.SYSTEM_ERROR,
                     f"the client {client.client_id} does not support this feature",
                 )
+        # Whether it was forced is no business of the clients.
+        told = replace(header, is_force=False)
         for client in list(group.members.values()):
             body = _offsets_for(client.language, targets)
-            client.connection.tell(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header, body)
+            client.connection.tell(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, told, body)
         return Answer(parts=[dumps_body({"offsetTable": targets})])
 
     def _targets(self, header: ResetOffsetRequest) -> dict[MessageQueue, int]:

@@ -145,7 +145,7 @@ class GroupProcessor:
                 config = parts.topics.get(topic)
                 if (
                     config is None
-                    or config.order != request.header.is_order
+                    or (request.header.is_order and not config.order)
                     or not self._progress.is_relevant(group.name, topic)
                 ):
                     continue

@@ -49,9 +49,7 @@ class PullProcessor:
     def pull(self, request: Request[PullMessageRequest]) -> Answer | None:
         """Answer with messages; a pull that finds none and may wait is held."""
         header = request.header
-        group = self._checked_group(header)
-        self._check_topic(header)
-        message_filter = filter_for(self._subscription(header, group))
+        group, message_filter = self._checked(header)
         if header.sys_flag & COMMIT_OFFSET:
             self._parts.offsets.commit(
                 header.consumer_group, header.topic, header.queue_id, header.commit_offset
@@ -65,13 +63,26 @@ class PullProcessor:
             (header.topic, header.queue_id),
             header.queue_offset,
             message_filter,
-            answer=lambda: request.answer(self._read(header, group, message_filter)),
+            answer=lambda: request.answer(self._read_after_all(header)),
             is_gone=lambda: request.connection.is_closed,
         )
         timeout_ms = timeout_ms if config.long_polling else config.short_polling_ms
         return None if self._parts.held.hold(held, timeout_ms) else answer
 
+    def _read_after_all(self, header: PullMessageRequest) -> Answer:
+        """Answer a pull that was held; what it may read can have changed meanwhile."""
+        try:
+            group, message_filter = self._checked(header)
+        except RefusedError as refusal:
+            return Answer(refusal.code, remark=refusal.remark)
+        return self._read(header, group, message_filter)
+
     # -- checks ------------------------------------------------------------------------------
+
+    def _checked(self, header: PullMessageRequest) -> tuple[GroupConfig, TagFilter | None]:
+        group = self._checked_group(header)
+        self._check_topic(header)
+        return group, filter_for(self._subscription(header, group))
 
     def _checked_group(self, header: PullMessageRequest) -> GroupConfig:
         config = self._parts.config

@@ -38,13 +38,17 @@ class QueryProcessor:
         found = store.query(
             header.topic, header.key, count_max, header.begin_timestamp, header.end_timestamp
         )
+        if not found.slices:
+            # Who finds nothing is not told either how far the index has come.
+            nothing = QueryMessageResponse(
+                index_last_update_timestamp=0, index_last_update_phyoffset=0
+            )
+            remark = "can not find message, maybe time range not correct"
+            return Answer(ResponseCode.QUERY_NOT_FOUND, nothing, remark)
         answer = QueryMessageResponse(
             index_last_update_timestamp=found.last_update_timestamp,
             index_last_update_phyoffset=found.last_update_offset,
         )
-        if not found.slices:
-            remark = "can not find message, maybe time range not correct"
-            return Answer(ResponseCode.QUERY_NOT_FOUND, answer, remark)
         parts = [piece.view for piece in found.slices]
         return Answer(header=answer, parts=parts, release=found.release)
 
@@ -68,11 +72,13 @@ class QueryProcessor:
                 ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!"
             )
         body: dict[str, Any] = {
-            "filterData": "null",
             "maxQueueIndex": queue.max_offset,
             "minQueueIndex": queue.min_offset,
         }
         subscription = self._subscription(header)
+        if header.consumer_group:
+            offline = f"{header.consumer_group}@{header.topic} is not online!"
+            body["filterData"] = offline if subscription is None else "null"
         chosen = None if subscription is None else filter_for(subscription)
         end = min(header.index + min(max(header.count, 0), UNIT_COUNT_MAX), queue.max_offset)
         if not queue.min_offset <= header.index < queue.max_offset:

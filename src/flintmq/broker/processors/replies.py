@@ -6,11 +6,11 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from flintmq.broker.hosts import packed_peer
-from flintmq.broker.stored_text import received_properties, stored_text
 from flintmq.errors import FlintError
 from flintmq.format.codes import RequestCode, ResponseCode
 from flintmq.format.headers.clients import PushReplyRequest
 from flintmq.format.headers.send import SendAnswer, SendMessageRequest, SendMessageResponse
+from flintmq.format.properties import decode_properties, encode_properties
 from flintmq.model.message import Message
 from flintmq.model.property_names import PUSH_REPLY_TIME, REPLY_TO_CLIENT
 from flintmq.remoting import Answer, RefusedError, Request
@@ -42,7 +42,8 @@ class ReplyProcessor:
         except RefusedError as refusal:
             always = SendAnswer(region=config.region_id, trace_on=config.trace_on)
             return Answer(refusal.code, always, refusal.remark)
-        properties, _ = received_properties(header.properties, config.cluster)
+        # Nothing is added to a reply, and nothing is taken from it.
+        properties = decode_properties((header.properties or "").encode())
         fault = await self._push(request, queue_id, dict(properties))
         message_id, queue_offset = _PUSHED_ID, 0
         if config.store_replies:
@@ -84,7 +85,7 @@ class ReplyProcessor:
             sys_flag=header.sys_flag,
             born_timestamp=header.born_timestamp,
             flag=header.flag,
-            properties=stored_text(properties).decode(),
+            properties=encode_properties(properties).decode(),
             reconsume_times=header.reconsume_times or 0,
             unit_mode=header.unit_mode,
             born_host=request.connection.peer_text,
@@ -114,7 +115,7 @@ class ReplyProcessor:
             queue_id=queue_id,
             body=request.body,
             properties=properties,
-            properties_text=stored_text(properties),
+            properties_text=encode_properties(properties),
             flag=header.flag,
             sys_flag=header.sys_flag,
             born_timestamp=header.born_timestamp,

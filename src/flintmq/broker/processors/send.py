@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 from flintmq.broker import half_messages
 from flintmq.broker.hosts import packed_peer
 from flintmq.broker.put_answers import PUT_CODES, put_remark
-from flintmq.broker.stored_answer import StoredAnswer
+from flintmq.broker.stored_answer import SharedAnswer, StoredAnswer
 from flintmq.broker.stored_text import received_properties
 from flintmq.broker.topics import TopicLimitError
 from flintmq.format.codes import ResponseCode
-from flintmq.format.headers.send import SendAnswer, SendMessageRequest
+from flintmq.format.headers.send import SendMessageRequest
 from flintmq.format.sys_flag import MULTI_TAGS
 from flintmq.format.topic_names import name_fault
 from flintmq.model.message import Message, MessageBatch
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from flintmq.broker.parts import BrokerParts
     from flintmq.store.results import PutResult
 
+_WRITE: Final = int(Perm.WRITE)
+"""As a plain number: a flag of an enum takes ten times as long to test."""
 MAX_RECONSUME_SINCE: Final = 121
 """Requests of earlier releases do not say after how many times a message is dead."""
 
@@ -34,6 +36,7 @@ class SendProcessor:
 
     def __init__(self, parts: BrokerParts) -> None:
         self._parts = parts
+        self._shared = SharedAnswer.of(parts.config)
 
     def send(self, request: Request[SendMessageRequest]) -> Answer | None:
         """Store a message or batch; the answer may have to wait for the disk."""
@@ -43,7 +46,7 @@ class SendProcessor:
             queue_id = self.checked_queue_id(header, topic)
             result = self._put(request, topic, queue_id)
         except RefusedError as refusal:
-            return Answer(refusal.code, self._always(), refusal.remark)
+            return Answer(refusal.code, self._always().header, refusal.remark)
         if result.ok and result.wait_for_flush:
             self._parts.puts.when_done(
                 result, lambda final: request.answer(self._answer(final, header.topic, queue_id))
@@ -76,7 +79,7 @@ class SendProcessor:
         topic = parts.topics.get(header.topic)
         if topic is None:
             topic = self._new_topic(header)
-        if not config.permission & Perm.WRITE and topic.order:
+        if not config.permission & _WRITE and topic.order:
             raise RefusedError(
                 ResponseCode.NO_PERMISSION, f"the broker[{config.ip1}] sending message is forbidden"
             )
@@ -210,13 +213,19 @@ class SendProcessor:
 
     # -- answers -----------------------------------------------------------------------------
 
-    def _always(self) -> SendAnswer:
+    def _always(self) -> SharedAnswer:
         config = self._parts.config
-        return SendAnswer(region=config.region_id, trace_on=config.trace_on)
+        if config is not self._shared.config:
+            self._shared = SharedAnswer.of(config)
+        return self._shared
 
     def _answer(self, result: PutResult, topic: str, queue_id: int) -> Answer:
-        code, remark = PUT_CODES[result.status], put_remark(result)
-        if not result.status.stored:
-            return Answer(code, self._always(), remark)
+        shared = self._always()
+        if result.ok:
+            code, remark = ResponseCode.SUCCESS, None
+        else:
+            code, remark = PUT_CODES[result.status], put_remark(result)
+            if not result.status.stored:
+                return Answer(code, shared.header, remark)
         self._parts.statistics.add_put(topic, result.message_count, result.size)
-        return StoredAnswer(code, self._always(), remark, result=result, queue_id=queue_id)
+        return StoredAnswer(code, shared, remark, result, queue_id)

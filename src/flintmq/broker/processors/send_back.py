@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 from flintmq.broker.processors.send import MAX_RECONSUME_SINCE
 from flintmq.broker.put_answers import put_remark
 from flintmq.broker.statistics import SEND_BACK_COUNT
-from flintmq.broker.stored_text import stored_text
 from flintmq.format.codes import ResponseCode
 from flintmq.format.headers.send_back import SendBackRequest
+from flintmq.format.properties import encode_properties
 from flintmq.model.message import Message
 from flintmq.model.property_names import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, WAIT
 from flintmq.model.topic_config import Perm, TopicSysFlag
@@ -103,7 +103,7 @@ class SendBackProcessor:
             queue_id=queue_id,
             body=bytes(record.body),
             properties=properties,
-            properties_text=stored_text(properties),
+            properties_text=encode_properties(properties),
             flag=record.flag,
             sys_flag=record.sys_flag,
             born_timestamp=record.born_timestamp,

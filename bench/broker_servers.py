@@ -1,0 +1,132 @@
+"""The brokers that are measured: ours and the official one, each as a process of its own."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+from tests.interop.java_process import JavaProcess
+from tests.interop.java_toolchain import JavaToolchain
+
+HOST: Final = "127.0.0.1"
+STOP_TIMEOUT_S: Final = 60
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_PORTS: Final = range(21_000, 29_000, 7)
+
+JAVA_FLAGS: Final = (
+    "-Xms512m",
+    "-Xmx512m",
+    "-XX:MaxDirectMemorySize=512m",
+    "-XX:+UseG1GC",
+    "-Dfile.encoding=UTF-8",
+    "-Dtls.server.mode=disabled",
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+)
+"""With all of the compiler, unlike in the tests, which look for a quick start."""
+
+_LOGBACK: Final = """<configuration>
+  <appender name="file" class="ch.qos.logback.core.FileAppender">
+    <file>{path}</file>
+    <encoder><pattern>%d %p %c{{1}} %m%n</pattern></encoder>
+  </appender>
+  <root level="WARN"><appender-ref ref="file"/></root>
+</configuration>
+"""
+
+
+class Server(NamedTuple):
+    """A broker that is up."""
+
+    name: str
+    address: str
+    pid: int
+    start_seconds: float
+
+    def cpu_seconds(self) -> float:
+        """Return the processor time it has used."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def own_mib(self) -> int:
+        """Return its memory that no file stands behind: pages of the store are the kernel's."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) // 1024
+        raise RuntimeError("no RssAnon")
+
+
+@contextlib.contextmanager
+def our_server(work: Path) -> Iterator[Server]:
+    """Run ``flintmq serve`` as it comes: a name server and a broker in one process."""
+    command = [sys.executable, "-m", "flintmq", "serve", "--data", str(work / "data")]
+    command += ["--namesrv-port", "0", "--broker-port", "0", "--log-level", "warning"]
+    started = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        seconds = time.perf_counter() - started
+        words = dict(word.split("=", 1) for word in line.split()[1:])
+        yield Server("FlintMQ", words["broker"], process.pid, seconds)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=STOP_TIMEOUT_S)
+
+
+@contextlib.contextmanager
+def java_server(work: Path) -> Iterator[Server]:
+    """Run the official broker as it comes, without a name server, which no benchmark asks."""
+    toolchain = JavaToolchain.find()
+    conf = work / "home" / "conf"
+    conf.mkdir(parents=True)
+    (conf / "logback_broker.xml").write_text(_LOGBACK.format(path=work / "broker.log"))
+    port = _free_port()
+    properties = {
+        "brokerIP1": HOST,
+        "listenPort": port,
+        "storePathRootDir": work / "store",
+        "storePathCommitLog": work / "store" / "commitlog",
+        # Else it refuses what waited for 200 ms, as happens while its code is being compiled.
+        "waitTimeMillsInSendQueue": "10000",
+    }
+    file = work / "broker.properties"
+    file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    command = [toolchain.java, f"-Duser.home={work}", *JAVA_FLAGS, "-cp", toolchain.class_path]
+    command += ["org.apache.rocketmq.broker.BrokerStartup", "-c", str(file)]
+    started = time.perf_counter()
+    environment = {"ROCKETMQ_HOME": str(work / "home"), "TZ": "UTC"}
+    with JavaProcess(command, log=work / "broker.out", environment=environment) as process:
+        process.wait_for("boot success")
+        seconds = time.perf_counter() - started
+        yield Server("Java 4.9.7", f"{HOST}:{port}", process.pid, seconds)
+
+
+def java_reason() -> str | None:
+    """Return why the official broker cannot be run here, or None."""
+    try:
+        JavaToolchain.find()
+    except (pytest.skip.Exception, pytest.fail.Exception) as error:
+        return str(error)
+    return None
+
+
+def _free_port() -> int:
+    """Return a port that is free together with the two below and the one above."""
+    for port in _PORTS:
+        with contextlib.suppress(OSError), ExitStack() as stack:
+            for each in (port - 2, port, port + 1):
+                stack.enter_context(socket.socket()).bind((HOST, each))
+            return port
+    raise RuntimeError("no free ports")

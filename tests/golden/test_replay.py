@@ -1,0 +1,207 @@
+"""What Java clients were recorded to ask is answered by our servers as it was by Java's.
+
+Compared is every field of every answer, and of every request of the broker to a client, that is
+no id, no time and no port (`replay_meaning` has the list).  What else may differ stands here,
+each with its reason.
+"""
+
+import asyncio
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from flintmq.format.codes import RequestCode
+from flintmq.format.command import decode_command
+from flintmq.format.frame import FrameDecoder
+from flintmq.namesrv import NamesrvConfig, run_namesrv
+from tests.golden.replay_meaning import differences, meaning
+from tests.golden.replaying import MAIN_RUN, Difference, replay
+from tests.golden.test_frames import Recorded, conversation
+
+COMPARED_MIN: Final = 900
+DEADLINE_S: Final = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """Differences that are meant to be."""
+
+    conversation: str
+    code: int
+    path: str
+    reason: str
+
+    def covers(self, found: Difference) -> bool:
+        return (
+            found.code == self.code
+            and re.fullmatch(self.conversation, found.conversation) is not None
+            and re.fullmatch(self.path, found.path) is not None
+        )
+
+
+ALLOWED: Final = (
+    Allowed(
+        "producer-errors",
+        RequestCode.SEND_MESSAGE_V2,
+        r"fields\.queueOffset",
+        "how long the queue of half messages is depends on how often was asked about one",
+    ),
+    Allowed(
+        "producer-errors",
+        RequestCode.SEND_MESSAGE_V2,
+        r"fields\.(MSG_REGION|TRACE_ON)",
+        "a request without its fields is refused before anything looks at it",
+    ),
+    Allowed(
+        "admin-.*",
+        RequestCode.GET_BROKER_RUNTIME_INFO,
+        r"body\.(brokerActive|timer\w+|getTransferredTps|heldPullCount|commitLogDiskRatio_.*)",
+        "what the tools of 5.x look for, and our own; a path",
+    ),
+    Allowed(
+        "admin-.*",
+        RequestCode.GET_BROKER_RUNTIME_INFO,
+        r"body\.scheduleMessageOffset_4",
+        "4.9.7 lets a dead letter wait once more, 4.9.8 and we do not",
+    ),
+    Allowed(
+        "admin-updateBrokerConfig",
+        RequestCode.UPDATE_BROKER_CONFIG,
+        "code|remark",
+        "fileReservedTime is none of the settings that may be changed while a broker runs",
+    ),
+    Allowed(
+        "admin-getNamesrvConfig",
+        RequestCode.GET_NAMESRV_CONFIG,
+        r"body\.(server\w+|useEpollNativeSelector|writeBuffer\w+)",
+        "they steer Java's own network layer",
+    ),
+    Allowed(
+        "admin-getNamesrvConfig",
+        RequestCode.GET_NAMESRV_CONFIG,
+        r"body\.(bindAddress|brokerTimeoutMillis|scanNotActiveBrokerInterval|\w+Path|rocketmqHome"
+        r"|listenPort)",
+        "our own settings, paths and a port",
+    ),
+    Allowed(
+        "admin-(getConsumerConfig|exportMetadata)",
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        r"body\.(dataVersion\.counter|subscriptionGroupTable\.golden-group-sqlbad)",
+        "the group of the SQL92 expression that was refused; SQL92 is not there yet",
+    ),
+    Allowed(
+        "admin-brokerConsumeStats",
+        RequestCode.GET_BROKER_CONSUME_STATS,
+        r"body\.consumeStatsList\.golden-group-sqlbad",
+        "the same group",
+    ),
+    Allowed(
+        "admin-queryCq-group",
+        RequestCode.QUERY_CONSUME_QUEUE,
+        r"body\.queueData\.\d\.eval",
+        "Java says false whatever the tag is",
+    ),
+    Allowed(
+        "admin-addWritePerm",
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        r"body\.queueDatas\.0\.perm",
+        "asked while the permission was being given back",
+    ),
+    Allowed(
+        "admin-statsAll",
+        RequestCode.VIEW_BROKER_STATS_DATA,
+        "code|remark|body",
+        "Java counts a delayed message, a half message and a reply for the topic in which it waits,"
+        " we for the topic to which it was sent; and SQL92",
+    ),
+    Allowed(
+        "admin-exportMetadata",
+        RequestCode.GET_ALL_TOPIC_CONFIG,
+        r"body\.(dataVersion\.counter|topicConfigTable\.golden-ordered\.order)",
+        "a broker learns of ordered topics when it registers the next time, every 30 s",
+    ),
+    *(
+        Allowed(
+            ".*",
+            code,
+            "notation",
+            "that broker was told to write its own requests in the binary form; ours are JSON",
+        )
+        for code in (
+            RequestCode.CHECK_TRANSACTION_STATE,
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+            RequestCode.GET_CONSUMER_RUNNING_INFO,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY,
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
+        )
+    ),
+)
+
+
+@pytest.mark.parametrize("notation", ["json", "rocketmq"])
+def test_the_recorded_run_is_answered_as_it_was(notation: str, tmp_path: Path) -> None:
+    async def main() -> tuple[list[Difference], int]:
+        async with asyncio.timeout(DEADLINE_S), replay(tmp_path, notation) as playing:
+            await playing.prepare()
+            found = [one for name in MAIN_RUN for one in await playing.play(name)]
+            return found, playing.compared
+
+    found, compared = asyncio.run(main())
+    unexpected = [one for one in found if not any(rule.covers(one) for rule in ALLOWED)]
+    assert not unexpected, "\n".join(map(str, unexpected))
+    assert compared >= COMPARED_MIN
+    if notation == "rocketmq":
+        unused = [rule for rule in ALLOWED if not any(rule.covers(one) for one in found)]
+        # Only in the other notation the tool was faster than the name server.
+        assert [rule.conversation for rule in unused] == ["admin-addWritePerm"]
+
+
+def test_the_run_is_held_in_the_order_of_the_recording() -> None:
+    assert len(MAIN_RUN) == 76
+    assert MAIN_RUN[0] == "admin-updateTopic"
+    assert MAIN_RUN.index("producer") < MAIN_RUN.index("push-consumer")
+    assert MAIN_RUN[-1] == "offline"
+
+
+@pytest.mark.parametrize("notation", ["json", "rocketmq"])
+def test_a_name_server_registers_and_unregisters_a_java_broker(
+    notation: str, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        config = NamesrvConfig(
+            listen_port=0, bind_address="127.0.0.1", kv_config_path=tmp_path / "kvConfig.json"
+        )
+        async with asyncio.timeout(DEADLINE_S), run_namesrv(config) as namesrv:
+            reader, writer = await asyncio.open_connection("127.0.0.1", namesrv.port)
+            await exchange(reader, writer, conversation(f"{notation}/register-broker"))
+            assert namesrv.routes.route("BenchmarkTest") is not None
+            frames = conversation(f"{notation}/unregister-broker")
+            leaving = tuple(one for one in frames if RequestCode.UNREGISTER_BROKER in codes(one))
+            await exchange(reader, writer, leaving)
+            assert namesrv.routes.route("BenchmarkTest") is None
+            writer.close()
+            await writer.wait_closed()
+
+    asyncio.run(main())
+
+
+def codes(recorded: Recorded) -> tuple[int, int | None]:
+    return recorded.line["code"], recorded.line.get("requestCode")
+
+
+async def exchange(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, recorded: tuple[Recorded, ...]
+) -> None:
+    answers = {one.command.opaque: one.command for one in recorded if one.command.is_response}
+    for request in recorded:
+        if request.command.is_response:
+            continue
+        writer.write(request.raw)
+        (ours,) = map(decode_command, FrameDecoder().frames(await reader.read(1 << 16)))
+        code, theirs = request.command.code, answers[request.command.opaque]
+        assert ours.opaque == theirs.opaque
+        assert list(differences(meaning(ours, code), meaning(theirs, code))) == []

@@ -1,0 +1,257 @@
+"""``flintmq serve``, ``broker`` and ``namesrv`` from their first line to their exit code."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from flintmq.cli.exit_codes import EXIT_FINE, EXIT_PROBLEMS, EXIT_UNREADABLE
+from flintmq.remoting import RemotingClient
+from tests.integration.serve_client import (
+    QUEUE_COUNT,
+    Load,
+    brokers_of,
+    eventually,
+    read_queue,
+    run,
+    send,
+)
+from tests.integration.serve_process import ServeProcess, serving
+from tests.integration.serve_process import run as run_command
+
+RESERVED_MAX: Final = 600_000_000
+ACKNOWLEDGED_MIN: Final = 1500
+
+
+def reserved_size(directory: Path) -> int:
+    """Return the bytes of disk that the files of a directory take, holes not counted."""
+    return sum(path.stat().st_blocks * 512 for path in directory.rglob("*") if path.is_file())
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def broker_properties(root: Path) -> list[str]:
+    return [
+        "--set=listenPort=0",
+        f"--set=storePathRootDir={root}",
+        "--set=mappedFileSizeCommitLog=4194304",
+        "--set=maxHashSlotNum=1000",
+        "--set=maxIndexNum=4000",
+    ]
+
+
+def test_a_group_is_ready_at_its_default_size_and_ends_with_code_0(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", small=False) as group:
+        assert group.ready_line.endswith(f"data={tmp_path / 'data'}")
+        assert not group.namesrv.endswith(":0")
+        size = reserved_size(tmp_path / "data")
+
+        async def main() -> None:
+            async with RemotingClient() as client:
+                stored = await send(client, group.brokers[0], b"first")
+                assert stored.queue_offset == 0
+                await eventually_routed(client, group.namesrv, {group.brokers[0]})
+
+        run(main())
+        ended = group.stop()
+    assert ended.code == EXIT_FINE
+    assert not ended.complaints
+    assert 0 < size <= RESERVED_MAX
+    settings = (tmp_path / "data" / "broker.conf").read_text()
+    assert "mappedFileSizeCommitLog=" in settings
+
+
+async def eventually_routed(client: RemotingClient, namesrv: str, brokers: set[str]) -> None:
+    while await brokers_of(client, namesrv, "IntegrationTopic") != brokers:  # noqa: ASYNC110 - polled
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_was_acknowledged_under_load_is_there_after_a_stop(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    with serving(tmp_path / "data") as group:
+        load = Load(group.brokers[0], worker_count=16)
+
+        async def fill_and_stop() -> None:
+            working = asyncio.create_task(load.run())
+            await eventually(lambda: len(load.acknowledged) >= ACKNOWLEDGED_MIN)
+            os.kill(group.pid, number)
+            await working
+
+        run(fill_and_stop())
+        ended = group.serve.ended()
+    assert ended.code == EXIT_FINE, ended.err
+    assert not (tmp_path / "data" / "store" / "abort").exists()
+
+    with serving(tmp_path / "data") as again:
+
+        async def read() -> dict[tuple[int, int], bytes]:
+            async with RemotingClient() as client:
+                return {
+                    (queue_id, offset): body
+                    for queue_id in range(QUEUE_COUNT)
+                    for offset, body in (
+                        await read_queue(client, again.brokers[0], queue_id)
+                    ).items()
+                }
+
+        served = run(read())
+    assert len(load.acknowledged) >= ACKNOWLEDGED_MIN
+    assert load.acknowledged.items() <= served.items()
+
+
+def test_two_brokers_both_serve(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", "--brokers", "2") as group:
+        assert len(set(group.brokers)) == 2
+
+        async def main() -> None:
+            async with RemotingClient() as client:
+                for address in group.brokers:
+                    for number in range(10):
+                        await send(client, address, b"%s %d" % (address.encode(), number))
+                await eventually_routed(client, group.namesrv, set(group.brokers))
+                for address in group.brokers:
+                    bodies = await read_queue(client, address, 0)
+                    expected = [b"%s %d" % (address.encode(), number) for number in range(10)]
+                    assert list(bodies.values()) == expected
+
+        run(main())
+        parts = children(group.pid)
+        assert len(parts) == 2
+        ended = group.stop()
+    assert ended.code == EXIT_FINE
+    assert not ended.complaints
+    for directory in (tmp_path / "data", tmp_path / "data" / "broker-b"):
+        assert (directory / "broker.conf").exists()
+        assert not (directory / "store" / "abort").exists()
+
+
+def test_a_broker_that_dies_ends_its_group(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", "--brokers", "2") as group:
+        first, second = children(group.pid)
+        os.kill(second, signal.SIGKILL)
+        ended = group.serve.ended()
+    assert ended.code == EXIT_PROBLEMS
+    assert ended.complaints == ["flintmq: broker-b ended with exit code -9"]
+    # The other one was stopped in order, not left behind.
+    assert not Path(f"/proc/{first}").exists()
+    assert not (tmp_path / "data" / "store" / "abort").exists()
+
+
+def test_brokers_end_with_a_group_that_is_killed(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", "--brokers", "2") as group:
+        parts = children(group.pid)
+        os.kill(group.pid, signal.SIGKILL)
+        group.serve.process.wait()
+        run(eventually_gone(parts))
+    assert not (tmp_path / "data" / "store" / "abort").exists()
+
+
+async def eventually_gone(parts: list[int]) -> None:
+    await eventually(lambda: not any(is_running(part) for part in parts))
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def test_a_second_broker_on_one_directory_is_refused(tmp_path: Path) -> None:
+    with serving(tmp_path / "data") as group:
+        ended = run_command(
+            *("serve", "--data", str(tmp_path / "data")),
+            *("--namesrv-port", "0", "--broker-port", "0"),
+        )
+        assert ended.code == EXIT_UNREADABLE
+        assert ended.out == ""
+        (line,) = ended.complaints
+        assert "lock" in line
+        assert "Traceback" not in ended.err
+        assert group.stop().code == EXIT_FINE
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    with serving(tmp_path / "data") as group:
+        port = group.brokers[0].rpartition(":")[2]
+        ended = run_command(
+            "broker", f"--set=storePathRootDir={tmp_path}", f"--set=listenPort={port}"
+        )
+        (line,) = ended.complaints
+        assert ended.code == EXIT_UNREADABLE
+        assert f":{port}" in line
+
+
+def test_an_unknown_key_is_a_warning_with_the_nearest(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", "--set=flushDiskTpe=SYNC_FLUSH", "--set=zzz=1") as group:
+        ended = group.stop()
+    assert ended.code == EXIT_FINE
+    assert ended.complaints == [
+        "flintmq: unknown setting flushDiskTpe; did you mean flushDiskType?",
+        "flintmq: unknown setting zzz",
+    ]
+
+
+@pytest.mark.parametrize("command", ["serve", "broker", "namesrv"])
+def test_a_bad_value_stops_the_start_with_one_line(tmp_path: Path, command: str) -> None:
+    more = [f"--data={tmp_path / 'data'}", "--namesrv-port=0"] if command == "serve" else []
+    ended = run_command(command, *more, "--set=listenPort=many")
+    assert ended.code == EXIT_UNREADABLE
+    assert ended.complaints == [
+        "flintmq: listenPort=many: allowed is a whole number from 0 to 65535"
+    ]
+    assert ended.err.count("\n") == 1
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_broker_boots_with_the_line_that_scripts_wait_for(tmp_path: Path) -> None:
+    config = tmp_path / "b.conf"
+    config.write_text(f"brokerName=n1\nlistenPort=0\nstorePathRootDir={tmp_path / 'store'}\n")
+    process = ServeProcess("broker", "-c", str(config), *broker_properties(tmp_path / "store"))
+    try:
+        line = process.wait_for("The broker[n1, ")
+        assert line.endswith("] boot success. serializeType=JSON")
+        assert process.stop().code == EXIT_FINE
+    finally:
+        process.close()
+
+
+def test_a_broker_tells_its_name_servers_in_the_boot_line(tmp_path: Path) -> None:
+    namesrv = ServeProcess(
+        "namesrv", "--set=listenPort=0", f"--set=kvConfigPath={tmp_path / 'kv.json'}"
+    )
+    try:
+        boot = namesrv.wait_for("The Name Server boot success. serializeType=JSON")
+        address = "127.0.0.1:" + boot.rpartition(":")[2]
+        broker = ServeProcess("broker", "-n", address, *broker_properties(tmp_path / "store"))
+        try:
+            line = broker.wait_for("The broker[")
+            assert line.endswith(f"serializeType=JSON and name server is {address}")
+            assert broker.stop().code == EXIT_FINE
+        finally:
+            broker.close()
+        assert namesrv.stop().code == EXIT_FINE
+    finally:
+        namesrv.close()
+
+
+def test_settings_are_printed(tmp_path: Path) -> None:
+    chosen = f"--set=storePathRootDir={tmp_path / 'store'}"
+    everything = run_command("broker", "-p", chosen)
+    important = run_command("broker", "-m", chosen)
+    assert everything.code == important.code == EXIT_FINE
+    all_lines = everything.out.splitlines()
+    lines = important.out.splitlines()
+    assert f"storePathRootDir={tmp_path / 'store'}" in lines
+    assert set(lines) < set(all_lines)
+    assert any(line.startswith("maxMessageSize=") for line in all_lines)
+    assert not (tmp_path / "store").exists()
+    assert "listenPort=9876" in run_command("namesrv", "-p").out.splitlines()

@@ -1,0 +1,78 @@
+"""``flintmq serve`` as a process of its own, as clients meet it."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from tests.interop.java_process import JavaProcess as ServerProcess
+
+HOST: Final = "127.0.0.1"
+SMALL_FILES: Final = {
+    "mappedFileSizeCommitLog": str(16 << 20),
+    "mappedFileSizeConsumeQueue": "200000",
+    "maxHashSlotNum": "10000",
+    "maxIndexNum": "40000",
+}
+
+
+class Serving:
+    """A name server and a broker; both keep their ports when they are started again."""
+
+    def __init__(
+        self, data: Path, settings: Mapping[str, object] | None = None, *, log_level: str = "info"
+    ) -> None:
+        self.data = data
+        self.namesrv = ""
+        self.broker = ""
+        self._settings = {**SMALL_FILES, **(settings or {})}
+        self._log_level = log_level
+        self._starts = 0
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.stop()
+
+    @property
+    def log(self) -> Path:
+        """What the process has written since its last start."""
+        return self.data.parent / f"{self.data.name}-{self._starts}.log"
+
+    def start(self) -> None:
+        """Start, and wait until clients can connect."""
+        self._starts += 1
+        self._process = ServerProcess(self._command(), log=self.log, environment={})
+        self._process.__enter__()
+        try:
+            line = self._process.wait_for("ready: namesrv=")
+        except BaseException:
+            self._process.kill()
+            raise
+        found = dict(item.split("=", 1) for item in line.split()[1:])
+        self.namesrv, self.broker = found["namesrv"], found["broker"]
+
+    def kill(self) -> None:
+        """End the process by SIGKILL: nothing of its own runs any more."""
+        self._process.kill()
+
+    def _command(self) -> list[str]:
+        command = [sys.executable, "-m", "flintmq", "serve", "--data", str(self.data)]
+        command += ["--host", HOST, "--log-level", self._log_level]
+        command += ["--namesrv-port", _port(self.namesrv), "--broker-port", _port(self.broker)]
+        for key, value in self._settings.items():
+            command += ["--set", f"{key}={value}"]
+        return command
+
+
+def _port(address: str) -> str:
+    """Return the port of an address; of none, that which asks for a free one."""
+    return address.rpartition(":")[2] or "0"
