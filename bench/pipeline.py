@@ -25,6 +25,7 @@ from bench.pipeline_scan import scan_cases
 from flintmq.spark.session import SessionSettings, job_session
 
 SMALLER = 5
+TABLE_WIDTH = 120
 
 Progress = Callable[[str], None]
 
@@ -86,7 +87,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args()
     chosen = [case for case in cases if options.only is None or options.only in case.name]
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Console(width=TABLE_WIDTH), Console(stderr=True)
     with tempfile.TemporaryDirectory(prefix="flintmq-bench-", dir=options.directory) as name:
         results = run(chosen, options.messages, Path(name), errors.print)
     console.print(_table(results))

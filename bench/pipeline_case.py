@@ -34,7 +34,7 @@ class Case(NamedTuple):
     aim: int = 0
     """Messages a second."""
     is_whole_process: bool = False
-    """It starts all it needs; what it used cannot be told apart, and it is never warm."""
+    """It starts all it needs: it is never warm, and what it used is what has ended with it."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ def measure(case: Case, spark: SparkSession, store: BenchStore) -> Result:
         store_messages=store.messages,
         done=done.messages,
         wall_seconds=wall if done.seconds is None else done.seconds,
-        java_seconds=used.java,
-        python_seconds=used.python,
+        java_seconds=0 if case.is_whole_process else used.java,
+        python_seconds=used.ended if case.is_whole_process else used.python,
         python_peak_mib=peak.mib,
         is_whole_process=case.is_whole_process,
         aim=case.aim,

@@ -26,9 +26,13 @@ class Usage(NamedTuple):
 
     java: float
     python: float
+    ended: float
+    """Of processes that this one has started and seen end, and of theirs."""
 
     def since(self, before: "Usage") -> "Usage":
-        return Usage(self.java - before.java, self.python - before.python)
+        return Usage(
+            self.java - before.java, self.python - before.python, self.ended - before.ended
+        )
 
 
 def _processes() -> Iterator[_Process]:
@@ -63,8 +67,8 @@ def usage() -> Usage:
     # The seconds of a Python process that has ended count for Java, which started it.
     return Usage(
         java=sum(process.seconds for process in below if process.is_java),
-        python=sum(process.seconds for process in below if not process.is_java)
-        + (ended.ru_utime + ended.ru_stime),
+        python=sum(process.seconds for process in below if not process.is_java),
+        ended=ended.ru_utime + ended.ru_stime,
     )
 
 

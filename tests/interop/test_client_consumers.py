@@ -15,7 +15,6 @@ from flintmq import (
     AsyncPushConsumer,
     ConsumeFrom,
     Message,
-    MessageQueue,
     ReceivedMessage,
 )
 from tests.interop.java_clients import HEAP_FLAGS, HURRY_FLAGS, find_clients
@@ -27,6 +26,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("client-consumers")]
 
 DEADLINE_S: Final = 60
 QUEUE_COUNT: Final = 4
+BATCH_COUNT: Final = 12
 SETTINGS: Final = {
     "brokerName": "broker-a",
     # A retried message starts at level three.
@@ -185,6 +185,31 @@ def test_a_java_consumer_and_ours_split_the_queues_without_overlap(
         async def handle(message: ReceivedMessage) -> None:
             ours.append((message.queue.queue_id, message.body))
 
+        async def is_split(
+            producer: AsyncProducer, topic: str, start: int, consumer: AsyncPushConsumer
+        ) -> bool:
+            """Send some messages; return whether each came once, to the member of its queue.
+
+            Shortly after a member has joined, the other may still have queues of both.
+            """
+            java_before, our_before = len(java_got()), len(ours)
+            await send(producer, topic, BATCH_COUNT, start=start)
+            expected = {b"%d" % number for number in range(start, start + BATCH_COUNT)}
+            await eventually(
+                lambda: (
+                    expected
+                    <= {body for _, body in (*java_got()[java_before:], *ours[our_before:])}
+                )
+            )
+            new_java, new_ours = java_got()[java_before:], ours[our_before:]
+            is_once = len(new_java) + len(new_ours) == BATCH_COUNT
+            own = _of(topic, consumer)
+            return (
+                is_once
+                and {queue_id for queue_id, _ in new_ours} == own
+                and {queue_id for queue_id, _ in new_java} == set(range(QUEUE_COUNT)) - own
+            )
+
         flags = (f"-Duser.home={work}", *HEAP_FLAGS, *HURRY_FLAGS)
         command = find_clients("4.9.8").command("Member", namesrv, group, topic, flags=flags)
         async with AsyncProducer(namesrv=namesrv, group="senders") as producer:
@@ -200,25 +225,17 @@ def test_a_java_consumer_and_ours_split_the_queues_without_overlap(
                     consume_from=ConsumeFrom.FIRST_OFFSET,
                 ) as consumer:
                     await eventually(lambda: len(_of(topic, consumer)) == QUEUE_COUNT // 2)
-                    # The Java member has given its half up when new messages come to one side.
-                    await asyncio.sleep(1.5)
-                    java_before, our_count = len(java_got()), len(ours)
-                    await send(producer, topic, 40, start=20)
-                    await eventually(
-                        lambda: len(java_got()) - java_before + len(ours) - our_count >= 40
-                    )
-                    new_java, new_ours = java_got()[java_before:], ours[our_count:]
-                    assert {queue_id for queue_id, _ in new_ours} == _of(topic, consumer)
-                    assert {queue_id for queue_id, _ in new_java} == (
-                        set(range(QUEUE_COUNT)) - _of(topic, consumer)
-                    )
-                    assert len(new_java) + len(new_ours) == 40
+                    sent = 20
+                    while not await is_split(producer, topic, sent, consumer):
+                        sent += BATCH_COUNT
+                    sent += BATCH_COUNT
                     member.stop()
                     # Its queues are ours now, and no message is lost on the way.
                     await eventually(lambda: len(_of(topic, consumer)) == QUEUE_COUNT)
-                    await send(producer, topic, 8, start=60)
+                    await send(producer, topic, BATCH_COUNT, start=sent)
+                    everything = numbers(sent + BATCH_COUNT)
                     await eventually(
-                        lambda: {body for _, body in (*java_got(), *ours)} == numbers(68)
+                        lambda: {body for _, body in (*java_got(), *ours)} == everything
                     )
 
     run(main())

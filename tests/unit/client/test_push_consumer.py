@@ -208,6 +208,37 @@ def test_order_is_kept_and_a_failure_holds_only_its_queue_up(tmp_path: Path) -> 
     run(main())
 
 
+def test_a_member_that_has_lost_its_lock_lets_go_of_what_it_held(tmp_path: Path) -> None:
+    """It went on with what it held, behind the back of the member that had the queue since."""
+
+    async def main() -> None:
+        got = Collected()
+        go = asyncio.Event()
+
+        async def handle(message: ReceivedMessage) -> None:
+            await got(message)
+            await go.wait()
+
+        async with site(tmp_path) as here:
+            locks, now_ms = here.broker.parts.locks, here.clock.now_ms()
+            await here.send(4, queue_count=1)
+            async with here.push(handle, orderly=True) as consumer:
+                await got_count(got.messages, 1)
+                locks.unlock(GROUP, consumer.client.client_id, [queue(0)])
+                assert locks.lock(GROUP, "other", [queue(0)], now_ms) == [queue(0)]
+                await consumer._assignment._renew_locks()
+                await eventually(lambda: queue(0) not in consumer.assigned)
+                go.set()
+                # The other member consumes up to the third message and leaves.
+                here.broker.parts.offsets.commit(GROUP, TOPIC, 0, 3)
+                locks.unlock(GROUP, "other", [queue(0)])
+                await got_count(got.messages, 2)
+            assert got.bodies == [b"0", b"3"]
+            assert here.offsets()[0] == 4
+
+    run(main())
+
+
 def test_a_message_that_fails_too_often_in_order_is_buried(tmp_path: Path) -> None:
     async def main() -> None:
         got = Collected()

@@ -1,0 +1,139 @@
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flintmq import AsyncPushConsumer, ConsumeResult
+from flintmq.client.consume_statistics import ConsumeStatistics
+from flintmq.client.errors import UsageError
+from flintmq.client.handlers import HandlerRunner
+from flintmq.client.offset_store import LocalOffsets
+from flintmq.client.push_settings import PushSettings
+from tests.property.consumer_model import message
+from tests.unit.client.consumer_kit import queue, run
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("concurrency", 0),
+        ("concurrency", 1001),
+        ("batch_size", 1025),
+        ("pull_count", 0),
+        ("queue_count_max", 65_536),
+        ("topic_count_max", 0),
+        ("suspend_queue_ms", 9),
+        ("reconsume_times_max", -1),
+    ],
+)
+def test_settings_out_of_range_are_refused(name: str, value: int) -> None:
+    with pytest.raises(UsageError, match=name):
+        PushSettings(**{name: value})  # type: ignore[arg-type]
+
+
+def test_the_limit_of_a_topic_is_shared_by_its_queues() -> None:
+    settings = PushSettings(queue_count_max=100, topic_count_max=120, topic_size_max=10)
+    assert [settings.count_limit(count) for count in (1, 4, 500)] == [100, 30, 1]
+    assert settings.size_limit(20) == 1
+    assert PushSettings(queue_count_max=100).count_limit(7) == 100
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"subscriptions": {}},
+        {"subscriptions": {"t": "||"}},
+        {"subscriptions": {"t": ""}, "expression_type": "SQL92"},
+        {"group": "no good"},
+    ],
+)
+def test_a_consumer_that_makes_no_sense_is_refused_at_once(options: dict[str, Any]) -> None:
+    settings: dict[str, Any] = {"group": "g", "subscriptions": {"t": "*"}, "handler": print}
+    with pytest.raises(UsageError):
+        AsyncPushConsumer(namesrv="127.0.0.1:1", **(settings | options))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, ConsumeResult.SUCCESS),
+        (True, ConsumeResult.SUCCESS),
+        (ConsumeResult.SUCCESS, ConsumeResult.SUCCESS),
+        (False, ConsumeResult.LATER),
+        (ConsumeResult.LATER, ConsumeResult.LATER),
+        ("done", ConsumeResult.LATER),
+    ],
+)
+def test_only_none_and_true_mean_handled(value: object, expected: ConsumeResult) -> None:
+    async def main() -> None:
+        async def handle(_: object) -> object:
+            return value
+
+        for handler in (handle, lambda _: value):
+            runner = HandlerRunner(handler, thread_count=1, takes_list=False)
+            assert (await runner.run([message(0)])).result is expected
+            runner.close(wait=True)
+
+    run(main())
+
+
+def test_a_cancelled_consumer_is_not_taken_for_a_failed_handler() -> None:
+    async def main() -> None:
+        async def never(_: object) -> None:
+            await asyncio.Event().wait()
+
+        runner = HandlerRunner(never, thread_count=1, takes_list=False)
+        task = asyncio.create_task(runner.run([message(0)]))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run(main())
+
+
+def test_offsets_in_a_file_are_found_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        path = tmp_path / "group" / "offsets.json"
+        store = LocalOffsets(path)
+        await store.load()
+        assert await store.read(queue(1)) is None
+        store.update(queue(1), 5, increase_only=True)
+        store.update(queue(1), 3, increase_only=True)
+        store.forget(queue(1))
+        await store.persist([])
+        again = LocalOffsets(path)
+        await again.load()
+        assert await again.read(queue(1)) == 5
+        written = path.stat().st_mtime_ns
+        await again.persist([queue(1)])
+        assert path.stat().st_mtime_ns == written
+        await again.commit(queue(1), 2)
+        assert json.loads(path.read_bytes())["offsets"][0]["offset"] == 2
+
+    run(main())
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"offsets":[{}]}', b'{"offsets":[1]}', b"\xff"])
+def test_a_damaged_file_of_offsets_is_told_of(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "offsets.json"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match="holds no offsets"):
+        run(LocalOffsets(path).load())
+
+
+def test_rates_are_those_of_the_last_minute() -> None:
+    now = 100.0
+    statistics = ConsumeStatistics(monotonic=lambda: now)
+    for second in range(120):
+        now = 100.0 + second
+        statistics.pulled("t", 30, 5)
+        statistics.consumed("t", 30, 7, is_success=True)
+    statistics.consumed("t", 2, 7, is_success=False)
+    told = statistics.table()["t"]
+    assert told["pullTPS"] == pytest.approx(30, rel=0.05)
+    assert (told["pullRT"], told["consumeRT"], told["consumeFailedMsgs"]) == (5, 7, 2)
+    now += 1000
+    assert statistics.table()["t"]["consumeOKTPS"] == 0
