@@ -6,7 +6,7 @@ The consuming code is the real one; broker, handlers and giving back are in the 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from flintmq.client.assigned_queue import AssignedQueue
 from flintmq.client.concurrent_consuming import ConcurrentConsuming
@@ -58,6 +58,10 @@ class Broker:
     handled: list[int] = field(default_factory=list)
     given_back: set[int] = field(default_factory=set)
     takes_back: bool = True
+
+    def is_passed_safely(self, offset: int) -> bool:
+        """Whether everything before an offset is handled, to be tried later, or not wanted."""
+        return set(filter(is_wanted, range(offset))) <= self.safe
 
     @property
     def safe(self) -> set[int]:
@@ -175,8 +179,18 @@ class Member:
             self.one = None
 
 
-def run(loop: asyncio.AbstractEventLoop, work: Any) -> Any:
-    return loop.run_until_complete(work)
+class SkippingLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time stands still until it is skipped: what happens is repeatable."""
+
+    skipped_s = 0.0
+
+    def time(self) -> float:
+        return self.skipped_s
+
+    def skip(self, seconds: float) -> None:
+        """Let pauses that are not longer come to their end."""
+        self.skipped_s += seconds
+        self.run_until_complete(settle_down())
 
 
 async def settle_down() -> None:
