@@ -136,7 +136,7 @@ def test_transactions_in_all_three_outcomes(cluster: JavaCluster) -> None:
             namesrv=namesrv(cluster), group="bank", transaction_listener=ledger
         ) as producer:
             await producer.send(Message(topic="money", body=b"first"))
-            await producer._open_client().heartbeat()
+            await producer.client.heartbeat()
             for outcome in ("COMMIT", "ROLLBACK", "UNKNOWN"):
                 await producer.send_in_transaction(
                     Message(topic="money", body=outcome.encode()), outcome

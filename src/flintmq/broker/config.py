@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
+from flintmq.remoting.addresses import LOOPBACK, local_address
 from flintmq.settings import (
     LONG_MAX,
     Owner,
@@ -28,7 +29,6 @@ from flintmq.settings.properties import ConfigError
 from flintmq.store.config import SETTINGS as STORE_SETTINGS
 from flintmq.store.config import BrokerRole, StoreConfig
 
-LOOPBACK: Final = "127.0.0.1"
 _BROKER: Final = Owner.BROKER
 _PROCESSORS: Final = os.cpu_count() or 1
 _PULL_THREADS: Final = 16 + 2 * _PROCESSORS
@@ -211,7 +211,7 @@ class BrokerConfig:
             object.__setattr__(self, "name", socket.gethostname() or "DEFAULT_BROKER")
         if not self.ip1:
             is_any = self.bind_address in ("", "0.0.0.0", "::")
-            object.__setattr__(self, "ip1", _own_address() if is_any else self.bind_address)
+            object.__setattr__(self, "ip1", local_address() if is_any else self.bind_address)
         if not self.ip2:
             object.__setattr__(self, "ip2", self.ip1)
         if self.acl_enable:
@@ -264,16 +264,6 @@ EDITABLE: Final = frozenset(
     }
 )
 """What may be changed while a broker runs: nothing that is a path, a port, an address or a name."""
-
-
-def _own_address() -> str:
-    """Return the address by which this machine would reach another one; nothing is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-            return str(probe.getsockname()[0])
-        except OSError:
-            return LOOPBACK
 
 
 def read_settings(properties: Mapping[str, str]) -> tuple[BrokerConfig, StoreConfig]:

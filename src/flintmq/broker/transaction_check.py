@@ -11,7 +11,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from flintmq.broker.transactions import half_copy
+from flintmq.broker.record_copies import copy_of
 from flintmq.errors import FlintError
 from flintmq.format.codes import RequestCode
 from flintmq.format.headers.transaction import CheckTransactionRequest
@@ -225,7 +225,7 @@ class TransactionCheck:
 
     def _give_up(self, half: Record) -> None:
         topic = self._parts.topics.ensure(TRANS_CHECK_MAX_TOPIC, 1)
-        copy = replace(half_copy(half, half.properties), topic=topic.name, queue_id=0)
+        copy = replace(copy_of(half, half.properties), topic=topic.name, queue_id=0)
         result = self._parts.store.put(copy)
         logger.warning(
             "transaction given up: id=%s kept=%s",
@@ -236,7 +236,7 @@ class TransactionCheck:
     # -- asking ------------------------------------------------------------------------------
 
     def _put(self, half: Record, properties: dict[str, str]) -> PutResult | None:
-        result = self._parts.store.put(half_copy(half, properties))
+        result = self._parts.store.put(copy_of(half, properties))
         if not result.status.stored:
             logger.error("half message not put again: reason=%s", result.reason)
             return None
@@ -277,7 +277,7 @@ class TransactionCheck:
 def _as_sent(half: Record, properties: dict[str, str], result: PutResult) -> bytes:
     """Return the half message as a record of the topic and queue it is meant for."""
     # What a producer is asked about says so, though what is stored does not.
-    message = half_copy(half, properties | {WAIT: "false"})
+    message = copy_of(half, properties | {WAIT: "false"})
     assert message.properties_text is not None
     return bytes(
         encode_record(

@@ -12,7 +12,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from flintmq.format.properties import encode_properties
+from flintmq.broker.record_copies import copy_of
 from flintmq.format.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from flintmq.model.message import Message
 from flintmq.model.property_names import (
@@ -32,28 +32,11 @@ logger = logging.getLogger(__name__)
 OP_TAG: Final = "d"
 
 
-def half_copy(record: Record, properties: dict[str, str]) -> Message:
-    """Return a stored half message to be put again, with other properties."""
-    return Message(
-        topic=record.topic,
-        queue_id=record.queue_id,
-        body=bytes(record.body),
-        properties=properties,
-        properties_text=encode_properties(properties),
-        flag=record.flag,
-        sys_flag=record.sys_flag,
-        born_timestamp=record.born_timestamp,
-        born_host=record.born_host,
-        store_host=record.store_host,
-        reconsume_times=record.reconsume_times,
-    )
-
-
 def final_message(record: Record, half_offset: int) -> Message:
     """Return the message that a committed half message becomes."""
     properties = record.properties
     return replace(
-        half_copy(record, properties),
+        copy_of(record, properties),
         topic=properties.get(REAL_TOPIC, ""),
         queue_id=int(properties.get(REAL_QID, "0")),
         sys_flag=record.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT,

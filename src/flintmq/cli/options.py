@@ -10,6 +10,7 @@ import click
 from flintmq.format.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
 from flintmq.format.errors import DelayLevelsError
 from flintmq.offline import SizeOptions, StoreLayout, find_store
+from flintmq.offline.findings import DETAILS_MAX
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -104,6 +105,29 @@ delay_levels_option = click.option(
     metavar="LEVELS",
     help="The broker's messageDelayLevel, where it is not RocketMQ's default.",
 )
+
+
+def verify_options(command: Command) -> Command:
+    """Add what a verification looks at and how much it tells."""
+    for decorate in reversed(
+        (
+            click.option(
+                "--details",
+                "details_max",
+                type=click.IntRange(min=1),
+                default=DETAILS_MAX,
+                show_default=True,
+                help="How many findings of each kind to describe; the counts are always exact.",
+            ),
+            click.option(
+                "--without-index",
+                is_flag=True,
+                help="Leave the key index out, for a broker with messageIndexEnable=false.",
+            ),
+        )
+    ):
+        command = decorate(command)
+    return command
 
 
 def parse_bound(text: str | None, option: str, *, is_offset: bool) -> int | None:

@@ -9,7 +9,7 @@ import click
 from flintmq.cli.exit_codes import EXIT_FINE, EXIT_PROBLEMS
 from flintmq.cli.findings_output import complain, exit_code
 from flintmq.cli.json_output import plain, to_json
-from flintmq.cli.options import delay_levels_option, size_options
+from flintmq.cli.options import delay_levels_option, size_options, verify_options
 from flintmq.cli.output import write_line
 from flintmq.cli.pipeline_options import (
     JobOptions,
@@ -24,7 +24,6 @@ from flintmq.cli.text import plural, printable, size_text
 from flintmq.cli.verify_text import verify_lines
 from flintmq.format.delay_levels import DelayLevels
 from flintmq.offline import OutputError, SizeOptions
-from flintmq.offline.findings import DETAILS_MAX
 
 if TYPE_CHECKING:
     from flintmq.spark.jobs.rebuild import RebuildReport
@@ -38,19 +37,7 @@ SECTIONS_SHOWN: Final = 50
 @job_options
 @size_options
 @delay_levels_option
-@click.option(
-    "--details",
-    "details_max",
-    type=click.IntRange(min=1),
-    default=DETAILS_MAX,
-    show_default=True,
-    help="How many findings of each kind to describe; the counts are always exact.",
-)
-@click.option(
-    "--without-index",
-    is_flag=True,
-    help="Leave the key index out, for a broker with messageIndexEnable=false.",
-)
+@verify_options
 def verify_command(
     job: JobOptions,
     directories: tuple[str, ...],

@@ -10,7 +10,13 @@ from flintmq.cli.dump_table import table_head, table_line
 from flintmq.cli.exit_codes import EXIT_FINE, EXIT_PROBLEMS
 from flintmq.cli.findings_output import complain, exit_code
 from flintmq.cli.json_output import line, to_json
-from flintmq.cli.options import delay_levels_option, open_store, parse_bound, store_options
+from flintmq.cli.options import (
+    delay_levels_option,
+    open_store,
+    parse_bound,
+    store_options,
+    verify_options,
+)
 from flintmq.cli.output import write_line
 from flintmq.cli.progress import progress_bar
 from flintmq.cli.stat_text import stat_lines
@@ -26,7 +32,6 @@ from flintmq.offline import (
     stat,
     verify,
 )
-from flintmq.offline.findings import DETAILS_MAX
 
 
 @click.group()
@@ -111,19 +116,7 @@ def dump_command(
 @store_options
 @delay_levels_option
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text")
-@click.option(
-    "--details",
-    "details_max",
-    type=click.IntRange(min=1),
-    default=DETAILS_MAX,
-    show_default=True,
-    help="How many findings of each kind to describe; the counts are always exact.",
-)
-@click.option(
-    "--without-index",
-    is_flag=True,
-    help="Leave the key index out, for a broker with messageIndexEnable=false.",
-)
+@verify_options
 def verify_command(
     directory: Path,
     form: str,

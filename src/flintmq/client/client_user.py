@@ -1,11 +1,11 @@
-"""What all consumers have in common: a client of their own or a shared one, and a clean end."""
+"""What producers and consumers share: a client, their own or a shared one, and a clean end."""
 
 from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from flintmq.client.errors import UsageError
 from flintmq.client.instance import ClientInstance
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 class ClientUser(ABC):
     """Opens a client, or uses one that is shared; an async context manager."""
+
+    _noun: ClassVar[str] = "consumer"
 
     def __init__(
         self, shared: ClientInstance | None, options: dict[str, Any], *, stream: bool = False
@@ -34,13 +36,13 @@ class ClientUser(ABC):
     def client(self) -> ClientInstance:
         """The client in use."""
         if self._client is None:
-            raise UsageError("the consumer is not open: use it in an async with statement")
+            raise UsageError(f"the {self._noun} is not open: use it in an async with statement")
         return self._client
 
     async def start(self) -> Self:
         """Connect and begin; `close` ends it."""
         if self._client is not None:
-            raise UsageError("the consumer is open already")
+            raise UsageError(f"the {self._noun} is open already")
         async with AsyncExitStack() as stack:
             client = self._shared
             if client is None:
@@ -50,7 +52,7 @@ class ClientUser(ABC):
             try:
                 await self._begin(client)
             except BaseException:
-                # Nothing of a half-started consumer stays behind.
+                # Nothing of what was half started stays behind.
                 await self._end(client, is_failed=True)
                 self._client = None
                 raise

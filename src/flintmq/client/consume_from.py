@@ -5,7 +5,6 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from flintmq.client.errors import NoRouteError
 from flintmq.client.wall_clock import wall_ms
 from flintmq.format.codes import RequestCode
 from flintmq.format.headers.offsets import OffsetResponse, QueueBoundRequest, SearchOffsetRequest
@@ -36,16 +35,7 @@ class QueueBounds:
     async def _ask(
         self, queue: MessageQueue, code: int, header: QueueBoundRequest | SearchOffsetRequest
     ) -> int:
-        routes = self._client.routes
-        address = routes.master(queue.broker_name)
-        if address is None:
-            await routes.fetch(queue.topic)
-            found = routes.reader(queue.broker_name, 0)
-            if found is None:
-                raise NoRouteError(
-                    queue.topic, f"broker {queue.broker_name} has no address", "wait, or start it"
-                )
-            address = found[0]
+        address = await self._client.routes.home(queue)
         answer = await self._client.call(address, code, header)
         return OffsetResponse.decode(answer.ext_fields).offset
 

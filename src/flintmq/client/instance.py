@@ -18,11 +18,12 @@ from flintmq.client.name_servers import NameServers
 from flintmq.client.request_reply import ReplyBox
 from flintmq.client.route_book import RouteBook
 from flintmq.client.signing import sign
-from flintmq.client.unique_ids import UniqueIds, local_address
+from flintmq.client.unique_ids import UniqueIds
 from flintmq.format.bodies.heartbeat import Heartbeat, encode_heartbeat
 from flintmq.format.codes import LanguageCode, RequestCode, ResponseCode
 from flintmq.format.headers.clients import UnregisterClientRequest
 from flintmq.remoting import Answer, Limits, ProcessorTable, RemotingClient, RemotingError, Request
+from flintmq.remoting.addresses import local_address
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection

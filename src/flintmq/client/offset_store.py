@@ -7,7 +7,7 @@ import json
 import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
-from flintmq.client.errors import ClientError, NoRouteError, NotFoundError, UsageError
+from flintmq.client.errors import ClientError, NotFoundError, UsageError
 from flintmq.format.codes import RequestCode
 from flintmq.format.headers.offsets import (
     OffsetResponse,
@@ -101,19 +101,6 @@ class RemoteOffsets(NotedOffsets):
     async def load(self) -> None:
         """There is nothing to load."""
 
-    async def _address(self, queue: MessageQueue) -> str:
-        routes = self._client.routes
-        address = routes.master(queue.broker_name)
-        if address is None:
-            await routes.fetch(queue.topic)
-            found = routes.reader(queue.broker_name, 0)
-            if found is None:
-                raise NoRouteError(
-                    queue.topic, f"broker {queue.broker_name} has no address", "wait, or start it"
-                )
-            address = found[0]
-        return address
-
     async def read(self, queue: MessageQueue) -> int | None:
         """Ask the broker."""
         header = QueryConsumerOffsetRequest(
@@ -122,7 +109,7 @@ class RemoteOffsets(NotedOffsets):
             queue_id=queue.queue_id,
             broker_name=queue.broker_name,
         )
-        address = await self._address(queue)
+        address = await self._client.routes.home(queue)
         try:
             answer = await self._client.call(
                 address, RequestCode.QUERY_CONSUMER_OFFSET, header, timeout_ms=TIMEOUT_MS
@@ -156,7 +143,7 @@ class RemoteOffsets(NotedOffsets):
             commit_offset=offset,
             broker_name=queue.broker_name,
         )
-        address = await self._address(queue)
+        address = await self._client.routes.home(queue)
         await self._client.call(
             address, RequestCode.UPDATE_CONSUMER_OFFSET, header, timeout_ms=TIMEOUT_MS
         )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import time
-from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from flintmq.client.client_user import ClientUser
 from flintmq.client.errors import (
     ClientError,
     NoRouteError,
@@ -17,10 +16,9 @@ from flintmq.client.errors import (
     UsageError,
 )
 from flintmq.client.fault_table import FaultTable
-from flintmq.client.instance import ClientInstance
 from flintmq.client.messages import Message, SendResult
 from flintmq.client.namespaces import wrap
-from flintmq.client.options import ClientOptions, checked_group
+from flintmq.client.options import checked_group
 from flintmq.client.queue_choice import RoundRobin, queue_for_key
 from flintmq.client.request_reply import reply_envelope, wait_for_reply
 from flintmq.client.route_causes import explain_no_route
@@ -41,6 +39,7 @@ from flintmq.client.transactions import (
     ask,
     end_header,
 )
+from flintmq.client.wall_clock import wall_ms
 from flintmq.format.codes import RequestCode, ResponseCode
 from flintmq.format.sys_flag import TRANSACTION_PREPARED, CompressionType
 from flintmq.model.message_queue import MessageQueue
@@ -57,8 +56,8 @@ from flintmq.remoting import AnswerTimeoutError, RemotingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from types import TracebackType
 
+    from flintmq.client.instance import ClientInstance
     from flintmq.client.messages import ReceivedMessage
     from flintmq.remoting import Request
 
@@ -97,12 +96,14 @@ class SendHook(Protocol):
         ...
 
 
-class AsyncProducer:
+class AsyncProducer(ClientUser):
     """Sends messages of one producer group.
 
     Use it as an async context manager.  ``client`` shares a client with others; without it the
     producer has one of its own, made from the options.
     """
+
+    _noun = "producer"
 
     def __init__(
         self,
@@ -121,14 +122,11 @@ class AsyncProducer:
         trace_topic: str = TRACE_TOPIC,
         **options: Any,
     ) -> None:
-        if client is not None and options:
-            raise UsageError("options belong to the client that is shared")
+        super().__init__(client, options)
         if send_timeout_ms <= 0 or retries < 0 or compress_from < 0:
             raise UsageError("times, retries and sizes are not negative")
-        self._options = client.options if client is not None else ClientOptions(**options)
-        self.group = wrap(self._options.namespace, checked_group(group))
-        self._shared = client
-        self._client: ClientInstance | None = None
+        self.group = wrap(self.namespace, checked_group(group))
+        self._is_member = False
         self._timeout_ms = send_timeout_ms
         self._attempt_count = retries + 1
         self._retry_not_ok = retry_when_not_stored_ok
@@ -140,7 +138,6 @@ class AsyncProducer:
         self._trace_topic = trace_topic if trace else None
         self._trace: TraceSender | None = None
         self._turns: dict[str, RoundRobin] = {}
-        self._stack = AsyncExitStack()
 
     # -- sending -----------------------------------------------------------------------------
 
@@ -172,7 +169,7 @@ class AsyncProducer:
         """Deliver a message, with hooks before and after, and a line in the trace."""
         for hook in self._hooks:
             hook.before_send(message)
-        began, started_ms = _monotonic_ms(), time.time_ns() // 1_000_000
+        began, started_ms = _monotonic_ms(), wall_ms()
         result: SendResult | None = None
         failure: Exception | None = None
         try:
@@ -199,9 +196,9 @@ class AsyncProducer:
         return result
 
     def _told_address(self, result: SendResult | None) -> str:
-        if result is None or self._client is None:
+        if result is None:
             return ""
-        return self._client.routes.master(result.queue.broker_name) or ""
+        return self.client.routes.master(result.queue.broker_name) or ""
 
     async def send_batch(
         self,
@@ -233,7 +230,7 @@ class AsyncProducer:
                 queue = queue_for_key(queues, message.sharding_key)
             else:
                 queue = self._choose(envelope.topic, queues, None)
-        client = self._open_client()
+        client = self.client
         address = await self._address(queue)
         header = envelope.header(self.group, queue)
         await client.remoting.tell(address, envelope.code, header, envelope.body)
@@ -260,7 +257,7 @@ class AsyncProducer:
         try:
             address = await self._address(sent.queue)
             header = end_header(self.group, sent, state)
-            await self._open_client().remoting.tell(address, RequestCode.END_TRANSACTION, header)
+            await self.client.remoting.tell(address, RequestCode.END_TRANSACTION, header)
         except (ClientError, RemotingError) as error:
             # The broker will ask.
             logger.warning("end of transaction not told: id=%s %s", sent.message_id, error)
@@ -276,11 +273,11 @@ class AsyncProducer:
         self, message: Message, *, timeout_ms: int = SEND_TIMEOUT_MS
     ) -> ReceivedMessage:
         """Send a message and return the reply of the consumer that gets it."""
-        client = self._open_client()
+        client = self.client
         deadline = time.monotonic() + timeout_ms / 1000
         correlation_id, future = client.replies.expect()
         try:
-            topic = wrap(self._options.namespace, message.topic)
+            topic = wrap(self.namespace, message.topic)
             await self._queues(topic)
             # Brokers bring replies only to clients that they know.
             await client.heartbeat()
@@ -296,7 +293,7 @@ class AsyncProducer:
 
     async def reply(self, asked: ReceivedMessage, body: bytes) -> None:
         """Reply to a message that somebody waits for."""
-        envelope = reply_envelope(asked, body, self._open_client().unique_ids.next())
+        envelope = reply_envelope(asked, body, self.client.unique_ids.next())
         queue = MessageQueue(envelope.topic, asked.queue.broker_name, 0)
         await self._deliver(envelope, queue, self._timeout_ms)
 
@@ -304,10 +301,10 @@ class AsyncProducer:
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues that a topic can be sent to."""
-        return list(await self._queues(wrap(self._options.namespace, topic)))
+        return list(await self._queues(wrap(self.namespace, topic)))
 
     async def _queues(self, topic: str) -> Sequence[MessageQueue]:
-        client = self._open_client()
+        client = self.client
         found = await client.routes.publish_queues(topic)
         if not found:
             raise await explain_no_route(topic, client.servers, client.routes)
@@ -323,7 +320,7 @@ class AsyncProducer:
         return turn.choose(queues, avoid=avoid, is_in_use=is_in_use)
 
     async def _address(self, queue: MessageQueue) -> str:
-        routes = self._open_client().routes
+        routes = self.client.routes
         address = routes.master(queue.broker_name)
         if address is None:
             await routes.fetch(queue.topic)
@@ -342,25 +339,25 @@ class AsyncProducer:
     # -- one message -------------------------------------------------------------------------
 
     def _extra(self) -> dict[str, str]:
-        namespace = self._options.namespace
+        namespace = self.namespace
         return {INSTANCE_ID: namespace} if namespace else {}
 
     def _seal(self, message: Message, extra: dict[str, str] | None = None) -> Envelope:
         return seal(
             message,
-            self._open_client().unique_ids.next(),
-            topic=wrap(self._options.namespace, message.topic),
+            self.client.unique_ids.next(),
+            topic=wrap(self.namespace, message.topic),
             extra=self._extra() | (extra or {}),
             compression=self._compression,
             compress_from=self._compress_from,
         )
 
     def _seal_batch(self, messages: Sequence[Message]) -> Envelope:
-        unique_ids = self._open_client().unique_ids
+        unique_ids = self.client.unique_ids
         return seal_batch(
             messages,
             [unique_ids.next() for _ in messages],
-            topic=wrap(self._options.namespace, messages[0].topic),
+            topic=wrap(self.namespace, messages[0].topic),
             extra=self._extra(),
         )
 
@@ -406,7 +403,7 @@ class AsyncProducer:
         return True
 
     async def _attempt(self, envelope: Envelope, queue: MessageQueue, left_ms: int) -> SendResult:
-        client = self._open_client()
+        client = self.client
         address = await self._address(queue)
         began = _monotonic_ms()
         failed = True
@@ -432,47 +429,24 @@ class AsyncProducer:
 
     # -- lifetime ----------------------------------------------------------------------------
 
-    def _open_client(self) -> ClientInstance:
-        if self._client is None:
-            raise UsageError("the producer is not open: use it in an async with statement")
-        return self._client
-
-    async def start(self) -> Self:
-        """Open the producer; `close` ends it."""
-        if self._client is not None:
-            raise UsageError("the producer is open already")
-        client = self._shared
-        if client is None:
-            client = await self._stack.enter_async_context(ClientInstance(self._options))
+    async def _begin(self, client: ClientInstance) -> None:
         client.add_producer(self.group, self)
-        self._stack.push_async_callback(client.remove_producer, self.group)
-        self._client = client
+        self._is_member = True
         if self._trace_topic is not None:
             self._trace = TraceSender(self._send_trace, topic=self._trace_topic)
             self._trace.start()
-        return self
 
     async def _send_trace(self, message: Message) -> None:
         await self._deliver(self._seal(message), None, self._timeout_ms)
 
-    async def close(self) -> None:
-        """Leave the group and give back what the producer has opened."""
-        if self._trace is not None and self._client is not None:
+    async def _end(self, client: ClientInstance, *, is_failed: bool) -> None:
+        if self._trace is not None:
             await self._trace.close()
-        self._client = None
-        await self._stack.aclose()
-
-    async def __aenter__(self) -> Self:
-        return await self.start()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        # A cancelled user must not keep the group from being left.
-        await asyncio.shield(self.close())
+            self._trace = None
+        # A group that could not be joined belongs to another producer of a shared client.
+        if self._is_member:
+            self._is_member = False
+            await client.remove_producer(self.group)
 
 
 def _trace_kind(message: Message, envelope: Envelope) -> int:

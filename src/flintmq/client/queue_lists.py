@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from flintmq.model.message_queue import MessageQueue
 from flintmq.model.routes import MASTER_ID
@@ -10,6 +10,10 @@ from flintmq.model.topic_config import Perm
 
 if TYPE_CHECKING:
     from flintmq.model.routes import TopicRoute
+
+
+NEW_TOPIC_QUEUE_COUNT: Final = 4
+"""Queues that a client wants of a topic that does not exist yet."""
 
 
 def publish_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:

@@ -11,6 +11,7 @@ from flintmq.client.errors import RequestTimeoutError, UsageError
 from flintmq.client.messages import ReceivedMessage
 from flintmq.client.received import BODY_SIZE_MAX
 from flintmq.client.sending import Envelope
+from flintmq.client.wall_clock import wall_ms
 from flintmq.format.codes import RequestCode, ResponseCode
 from flintmq.format.compression import decompress
 from flintmq.format.properties import decode_properties, encode_properties
@@ -76,7 +77,7 @@ def _pushed(request: Request[Any]) -> ReceivedMessage:
     if header.sys_flag & COMPRESSED:
         body = decompress(body, compression_type(header.sys_flag), limit=BODY_SIZE_MAX)
     properties = decode_properties((header.properties or "").encode())
-    properties[ARRIVE_TIME] = str(time.time_ns() // 1_000_000)
+    properties[ARRIVE_TIME] = str(wall_ms())
     return ReceivedMessage(
         topic=header.topic,
         body=body,
@@ -123,5 +124,5 @@ def reply_envelope(asked: ReceivedMessage, body: bytes, message_id: str) -> Enve
         sys_flag=0,
         flag=0,
         message_id=message_id,
-        born_timestamp=time.time_ns() // 1_000_000,
+        born_timestamp=wall_ms(),
     )

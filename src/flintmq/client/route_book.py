@@ -6,10 +6,14 @@ import asyncio
 import logging
 import random
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from flintmq.client.errors import ClientError, TopicNotExistError
-from flintmq.client.queue_lists import publish_queues, subscribe_queues
+from flintmq.client.errors import ClientError, NoRouteError, TopicNotExistError
+from flintmq.client.queue_lists import (
+    NEW_TOPIC_QUEUE_COUNT,
+    publish_queues,
+    subscribe_queues,
+)
 from flintmq.format.bodies.dialect import loads_body
 from flintmq.format.bodies.routes import route_from_json
 from flintmq.format.codes import RequestCode
@@ -24,9 +28,6 @@ if TYPE_CHECKING:
     from flintmq.model.message_queue import MessageQueue
 
 logger = logging.getLogger(__name__)
-
-DEFAULT_QUEUE_COUNT: Final = 4
-"""Queues that a client wants of a topic that does not exist yet."""
 
 
 class RouteBook:
@@ -75,8 +76,8 @@ class RouteBook:
         queues = tuple(
             replace(
                 one,
-                read_queue_count=min(DEFAULT_QUEUE_COUNT, one.read_queue_count),
-                write_queue_count=min(DEFAULT_QUEUE_COUNT, one.read_queue_count),
+                read_queue_count=min(NEW_TOPIC_QUEUE_COUNT, one.read_queue_count),
+                write_queue_count=min(NEW_TOPIC_QUEUE_COUNT, one.read_queue_count),
             )
             for one in model.queues
         )
@@ -142,6 +143,19 @@ class RouteBook:
         for one, address in known.items():
             return address, one != MASTER_ID
         return None
+
+    async def home(self, queue: MessageQueue) -> str:
+        """Return where a queue is looked after: its master, else any address of its broker."""
+        address = self.master(queue.broker_name)
+        if address is not None:
+            return address
+        await self.fetch(queue.topic)
+        found = self.reader(queue.broker_name, MASTER_ID)
+        if found is None:
+            raise NoRouteError(
+                queue.topic, f"broker {queue.broker_name} has no address", "wait, or start it"
+            )
+        return found[0]
 
     def any_broker(self, topic: str) -> str | None:
         """Return the address of some broker that has a topic."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from flintmq.client.errors import ResponseError, UsageError
 from flintmq.client.messages import BODY_SIZE_MAX, Message, SendResult, SendStatus
+from flintmq.client.queue_lists import NEW_TOPIC_QUEUE_COUNT
+from flintmq.client.wall_clock import wall_ms
 from flintmq.format.batch import BatchItem, encode_batch
 from flintmq.format.codes import RequestCode, ResponseCode
 from flintmq.format.compression import compress
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from flintmq.format.command import Command
     from flintmq.model.message_queue import MessageQueue
 
-DEFAULT_QUEUE_COUNT: Final = 4
 COMPRESS_FROM: Final = 4096
 PROPERTIES_SIZE_MAX: Final = 32_767
 
@@ -60,7 +60,7 @@ class Envelope:
             producer_group=group,
             topic=self.topic,
             default_topic=AUTO_CREATE_TOPIC,
-            default_topic_queue_nums=DEFAULT_QUEUE_COUNT,
+            default_topic_queue_nums=NEW_TOPIC_QUEUE_COUNT,
             queue_id=queue.queue_id,
             sys_flag=self.sys_flag,
             born_timestamp=self.born_timestamp,
@@ -120,7 +120,7 @@ def seal(
         sys_flag=sys_flag,
         flag=message.flag,
         message_id=message_id,
-        born_timestamp=time.time_ns() // 1_000_000,
+        born_timestamp=wall_ms(),
     )
 
 
@@ -158,7 +158,7 @@ def seal_batch(
         flag=0,
         message_id=",".join(message_ids),
         is_batch=True,
-        born_timestamp=time.time_ns() // 1_000_000,
+        born_timestamp=wall_ms(),
     )
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import ipaddress
 import os
 import secrets
-import socket
-import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from flintmq.client.wall_clock import wall_ms
 from flintmq.format.message_id import encode_unique_id
 
 if TYPE_CHECKING:
@@ -20,22 +19,10 @@ _PID_MASK: Final = 0xFFFF
 _CLOCK_STEP_MS: Final = 1_000_000
 
 
-def local_address() -> str:
-    """Return the address by which this machine would reach another one; nothing is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-            return str(probe.getsockname()[0])
-        except OSError:
-            return "127.0.0.1"
-
-
 class UniqueIds:
     """Makes ids from address, process, time within the month, and a counter."""
 
-    def __init__(
-        self, address: str, *, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
-    ) -> None:
+    def __init__(self, address: str, *, now_ms: Callable[[], int] = wall_ms) -> None:
         self._address = ipaddress.ip_address(address).packed
         self._pid = os.getpid() & _PID_MASK
         self._constant = secrets.randbits(31)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
+from flintmq.remoting.addresses import LOOPBACK
 from flintmq.settings import (
     Owner,
     Setting,
@@ -18,7 +19,6 @@ from flintmq.settings import (
 )
 from flintmq.settings.setting import Codec
 
-LOOPBACK: Final = "127.0.0.1"
 _FILE: Final = Codec(Path, str, "a file")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from flintmq.errors import FlintError
 from flintmq.format.bodies.dialect import dumps_body, loads_body
@@ -62,7 +62,7 @@ class NamesrvProcessors:
             ha_server_addr=found.ha_address, master_addr=found.master_address
         )
         order = self.pairs.pairs(ORDER_TOPIC_CONFIG)
-        return Answer(header=answer, parts=[_body({"table": order})] if order else ())
+        return Answer(header=answer, parts=[dumps_body({"table": order})] if order else ())
 
     def unregister(self, request: Request[headers.UnregisterBrokerRequest]) -> Answer:
         """Take a broker out."""
@@ -79,7 +79,7 @@ class NamesrvProcessors:
         if not changed:
             self.routes.touch(address, self.now_ms())
         known = self.routes.version_of(address)
-        parts = [] if known is None else [_body(version_to_json(known))]
+        parts = [] if known is None else [dumps_body(version_to_json(known))]
         return Answer(header=headers.QueryDataVersionResponse(changed=changed), parts=parts)
 
     # -- routes ------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ class NamesrvProcessors:
 
     def cluster_info(self, request: Request[NoFields]) -> Answer:
         """Tell all brokers."""
-        return Answer(parts=[_body(cluster_to_json(self.routes.cluster_info()))])
+        return Answer(parts=[dumps_body(cluster_to_json(self.routes.cluster_info()))])
 
     def all_topics(self, request: Request[NoFields]) -> Answer:
         """Tell the names of all topics."""
@@ -117,7 +117,7 @@ class NamesrvProcessors:
     def system_topics(self, request: Request[NoFields]) -> Answer:
         """Tell the topics named after clusters and brokers, and a broker that knows the others."""
         address = self.routes.any_address()
-        return Answer(parts=[_body({"brokerAddr": address, "topicList": self.routes.names()})])
+        return Answer(parts=[dumps_body({"brokerAddr": address, "topicList": self.routes.names()})])
 
     def unit_topics(self, request: Request[NoFields]) -> Answer:
         """Tell the topics of units."""
@@ -182,7 +182,7 @@ class NamesrvProcessors:
         if pairs is None:
             remark = f"No config item, Namespace: {request.header.namespace}"
             raise RefusedError(ResponseCode.QUERY_NOT_FOUND, remark)
-        return Answer(parts=[_body({"table": pairs})])
+        return Answer(parts=[dumps_body({"table": pairs})])
 
     # -- settings ----------------------------------------------------------------------------
 
@@ -200,12 +200,8 @@ class NamesrvProcessors:
         return Answer()
 
 
-def _body(value: Any) -> bytes:
-    return dumps_body(value)
-
-
 def _topic_list(topics: list[str]) -> Answer:
-    return Answer(parts=[_body({"topicList": topics})])
+    return Answer(parts=[dumps_body({"topicList": topics})])
 
 
 def processor_table(own: NamesrvProcessors) -> ProcessorTable:

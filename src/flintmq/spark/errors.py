@@ -50,49 +50,34 @@ class SplitError(SparkSourceError):
         )
 
 
-class RebuildError(SparkSourceError):
+class _PlacedError(SparkSourceError):
+    """Something is wrong at one place: a file, a directory, an archive."""
+
+    advice = ""
+
+    def __init__(self, path: str, reason: str) -> None:
+        # The arguments of this class, so that the error survives being pickled.
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}{self.advice}"
+
+
+class RebuildError(_PlacedError):
     """The files that a rebuild has written are not as they should be; the old ones stay."""
 
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(name, reason)
-        self.name = name
-        self.reason = reason
 
-    def __str__(self) -> str:
-        return f"{self.name}: {self.reason}"
-
-
-class StateError(SparkSourceError):
+class StateError(_PlacedError):
     """A small file of a store, of which a table is made, says nothing that can be used."""
 
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, reason)
-        self.path = path
-        self.reason = reason
 
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
-
-
-class DataLossError(SparkSourceError):
+class DataLossError(_PlacedError):
     """What a stream would read next is not in the store any more."""
 
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, reason)
-        self.path = path
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason} (the option failOnDataLoss=false goes on without it)"
+    advice = " (the option failOnDataLoss=false goes on without it)"
 
 
-class ArchiveError(SparkSourceError):
+class ArchiveError(_PlacedError):
     """An archive, or a store that it is made of or restored to, is not as it has to be."""
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, reason)
-        self.path = path
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"

@@ -1,8 +1,7 @@
 """A broker on loopback with a manual clock, and a client that speaks to it request by request."""
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -19,6 +18,7 @@ from flintmq.format.subscription import build_subscription
 from flintmq.remoting import ProcessorTable, RemotingClient, Request
 from flintmq.remoting.processors import Answer
 from flintmq.testing import ManualClock
+from tests.unit.remoting.remoting_kit import eventually, run_within
 
 DEADLINE_S: Final = 20
 START_MS: Final = 1_800_000_000_000
@@ -35,23 +35,24 @@ SMALL: Final = {
     "transactionCheckInterval": "1000000",
 }
 
+__all__ = [
+    "Site",
+    "Wire",
+    "consumer",
+    "eventually",
+    "pull_header",
+    "records",
+    "run",
+    "send_header",
+    "site",
+]
+
 _T = TypeVar("_T")
 
 
 def run(work: Coroutine[Any, Any, _T]) -> _T:
     """Run a test's coroutine, which may not take for ever."""
-
-    async def limited() -> _T:
-        async with asyncio.timeout(DEADLINE_S):
-            return await work
-
-    return asyncio.run(limited())
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds; the test's deadline is the limit."""
-    while not condition():  # noqa: ASYNC110 - what is waited for sets no event
-        await asyncio.sleep(0.001)
+    return run_within(work, DEADLINE_S)
 
 
 class Wire:

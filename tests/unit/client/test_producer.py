@@ -1,8 +1,7 @@
 import asyncio
 import random
 import threading
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -24,16 +23,7 @@ from flintmq.client.transactions import TransactionState
 from flintmq.format.codes import ResponseCode
 from flintmq.format.compression import CompressionType
 from flintmq.testing import AsyncEmbeddedCluster, EmbeddedCluster
-
-_T = TypeVar("_T")
-
-
-def run(work: Coroutine[Any, Any, _T]) -> _T:
-    async def limited() -> _T:
-        async with asyncio.timeout(20):
-            return await work
-
-    return asyncio.run(limited())
+from tests.unit.broker.broker_kit import run
 
 
 def test_a_message_arrives_as_it_was_sent() -> None:
@@ -254,7 +244,7 @@ def test_transactions_in_all_three_outcomes() -> None:
             ) as producer,
         ):
             await producer.send(Message(topic="other", body=b"route"))
-            await producer._open_client().heartbeat()
+            await producer.client.heartbeat()
             for outcome in ("COMMIT", "ROLLBACK", "UNKNOWN"):
                 result = await producer.send_in_transaction(
                     Message(topic="orders", body=outcome.encode()), outcome

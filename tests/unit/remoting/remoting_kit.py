@@ -31,9 +31,14 @@ _T = TypeVar("_T")
 
 def run(work: Coroutine[Any, Any, _T]) -> _T:
     """Run a test's coroutine, which may not take for ever."""
+    return run_within(work, DEADLINE_S)
+
+
+def run_within(work: Coroutine[Any, Any, _T], deadline_s: float) -> _T:
+    """Run a coroutine that may take so long."""
 
     async def limited() -> _T:
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(deadline_s):
             return await work
 
     return asyncio.run(limited())

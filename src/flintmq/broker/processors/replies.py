@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from flintmq.broker.hosts import packed_peer
+from flintmq.broker.received_messages import received_message
 from flintmq.errors import FlintError
 from flintmq.format.codes import RequestCode, ResponseCode
 from flintmq.format.headers.clients import PushReplyRequest
@@ -109,17 +109,13 @@ class ReplyProcessor:
     def _message(
         self, request: Request[SendMessageRequest], queue_id: int, properties: dict[str, str]
     ) -> Message:
-        header = request.header
-        return Message(
-            topic=header.topic,
+        return received_message(
+            Message,
+            request,
+            topic=request.header.topic,
             queue_id=queue_id,
-            body=request.body,
+            sys_flag=request.header.sys_flag,
             properties=properties,
-            properties_text=encode_properties(properties),
-            flag=header.flag,
-            sys_flag=header.sys_flag,
-            born_timestamp=header.born_timestamp,
-            born_host=packed_peer(request.connection),
+            text=encode_properties(properties),
             store_host=self._parts.store_host,
-            reconsume_times=header.reconsume_times or 0,
         )

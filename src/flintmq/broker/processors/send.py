@@ -6,8 +6,8 @@ import random
 from typing import TYPE_CHECKING, Final
 
 from flintmq.broker import half_messages
-from flintmq.broker.hosts import packed_peer
 from flintmq.broker.put_answers import PUT_CODES, put_remark
+from flintmq.broker.received_messages import received_message
 from flintmq.broker.stored_answer import SharedAnswer, StoredAnswer
 from flintmq.broker.stored_text import received_properties
 from flintmq.broker.topics import TopicLimitError
@@ -23,12 +23,24 @@ from flintmq.remoting import Answer, RefusedError, Request
 
 if TYPE_CHECKING:
     from flintmq.broker.parts import BrokerParts
+    from flintmq.format.headers.send_back import SendBackRequest
+    from flintmq.model.group_config import GroupConfig
     from flintmq.store.results import PutResult
 
 _WRITE: Final = int(Perm.WRITE)
 """As a plain number: a flag of an enum takes ten times as long to test."""
 MAX_RECONSUME_SINCE: Final = 121
 """Requests of earlier releases do not say after how many times a message is dead."""
+
+
+def reconsume_times_max(
+    request: Request[SendMessageRequest] | Request[SendBackRequest], group: GroupConfig
+) -> int:
+    """Return after how many times a message of a group is dead: as asked for, else as set."""
+    wanted = request.header.max_reconsume_times
+    if wanted is not None and request.command.version >= MAX_RECONSUME_SINCE:
+        return wanted
+    return group.retry_max_times
 
 
 class SendProcessor:
@@ -133,18 +145,15 @@ class SendProcessor:
         if header.batch:
             return self._put_batch(request, queue_id, sys_flag, properties, text)
         target, queue_id = self._dead_letter_or(request, queue_id)
-        message = Message(
+        message = received_message(
+            Message,
+            request,
             topic=target,
             queue_id=queue_id,
-            body=request.body,
-            properties=properties,
-            properties_text=text,
-            flag=header.flag,
             sys_flag=sys_flag,
-            born_timestamp=header.born_timestamp,
-            born_host=packed_peer(request.connection),
+            properties=properties,
+            text=text,
             store_host=self._parts.store_host,
-            reconsume_times=header.reconsume_times or 0,
         )
         if properties.get(TRAN_MSG, "").lower() == "true":
             config = self._parts.config
@@ -170,18 +179,15 @@ class SendProcessor:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"batch request does not support retry group {header.topic}",
             )
-        batch = MessageBatch(
+        batch = received_message(
+            MessageBatch,
+            request,
             topic=header.topic,
             queue_id=queue_id,
-            body=request.body,
-            properties=properties,
-            properties_text=text,
-            flag=header.flag,
             sys_flag=sys_flag,
-            born_timestamp=header.born_timestamp,
-            born_host=packed_peer(request.connection),
+            properties=properties,
+            text=text,
             store_host=self._parts.store_host,
-            reconsume_times=header.reconsume_times or 0,
         )
         return self._parts.store.put_batch(batch)
 
@@ -199,13 +205,7 @@ class SendProcessor:
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group not exist, {group}",
             )
-        times_max = config.retry_max_times
-        if (
-            request.command.version >= MAX_RECONSUME_SINCE
-            and header.max_reconsume_times is not None
-        ):
-            times_max = header.max_reconsume_times
-        if (header.reconsume_times or 0) < times_max:
+        if (header.reconsume_times or 0) < reconsume_times_max(request, config):
             return header.topic, queue_id
         dead = DLQ_PREFIX + group
         self._parts.topics.ensure(dead, 1)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from flintmq.broker.processors.send import MAX_RECONSUME_SINCE
+from flintmq.broker.processors.send import reconsume_times_max
 from flintmq.broker.put_answers import put_remark
+from flintmq.broker.record_copies import copy_of
 from flintmq.broker.statistics import SEND_BACK_COUNT
 from flintmq.format.codes import ResponseCode
 from flintmq.format.headers.send_back import SendBackRequest
-from flintmq.format.properties import encode_properties
 from flintmq.model.message import Message
 from flintmq.model.property_names import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, WAIT
 from flintmq.model.topic_config import Perm, TopicSysFlag
@@ -83,12 +84,7 @@ class SendBackProcessor:
         origin = properties.get(ORIGIN_MESSAGE_ID, "")
         if not origin.strip():
             properties[ORIGIN_MESSAGE_ID] = record.message_id
-        times_max = group.retry_max_times
-        if (
-            request.command.version >= MAX_RECONSUME_SINCE
-            and header.max_reconsume_times is not None
-        ):
-            times_max = header.max_reconsume_times
+        times_max = reconsume_times_max(request, group)
         if record.reconsume_times >= times_max or header.delay_level < 0:
             topic, queue_id = DLQ_PREFIX + group.name, 0
             self._parts.topics.ensure(topic, 1)
@@ -98,17 +94,10 @@ class SendBackProcessor:
             queue_id = random.randrange(group.retry_queue_count)
             level = header.delay_level or FIRST_LEVEL + record.reconsume_times
             properties[DELAY] = str(level)
-        return Message(
+        return replace(
+            copy_of(record, properties),
             topic=topic,
             queue_id=queue_id,
-            body=bytes(record.body),
-            properties=properties,
-            properties_text=encode_properties(properties),
-            flag=record.flag,
-            sys_flag=record.sys_flag,
-            born_timestamp=record.born_timestamp,
-            born_host=record.born_host,
-            store_host=record.store_host,
             reconsume_times=record.reconsume_times + 1,
         )
 

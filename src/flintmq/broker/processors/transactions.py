@@ -6,7 +6,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from flintmq.broker.put_answers import PUT_CODES, put_remark
-from flintmq.broker.transactions import final_message, half_copy, op_record
+from flintmq.broker.record_copies import copy_of
+from flintmq.broker.transactions import final_message, op_record
 from flintmq.format.codes import ResponseCode
 from flintmq.format.errors import FormatError
 from flintmq.format.headers.transaction import EndTransactionRequest, ResumeCheckRequest
@@ -75,7 +76,7 @@ class TransactionProcessor:
                 ResponseCode.SYSTEM_ERROR, f"no half message was given up under {offset}"
             )
         properties = record.properties | {TRANSACTION_CHECK_TIMES: "0"}
-        message = half_copy(record, properties)
+        message = copy_of(record, properties)
         message.topic, message.queue_id = TRANS_HALF_TOPIC, 0
         result = await self._parts.puts.put_done(self._parts.store.put(message))
         if not result.ok:
