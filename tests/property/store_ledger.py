@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from flintmq.format.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
 from flintmq.format.record import Record, decode_record, dispatch_tags_code, index_keys
-from flintmq.store.dispatch import multi_slots
+from flintmq.store.dispatch_request import multi_slots
 from flintmq.store.key_index import IndexedMessage, KeyIndex
 from flintmq.store.message_store import MessageStore
 from flintmq.testing import ROOT, ManualClock, SimulatedFiles

@@ -23,6 +23,7 @@ from flintmq.broker.parts import BrokerParts
 from flintmq.broker.processors.table import processor_table
 from flintmq.broker.queue_locks import QueueLocks
 from flintmq.broker.registration import Registration
+from flintmq.broker.send_runs import SendRuns
 from flintmq.broker.statistics import BrokerStatistics
 from flintmq.broker.topics import TopicTable
 from flintmq.broker.transaction_check import TransactionCheck
@@ -194,6 +195,7 @@ def _listen(
         processor_table(parts),
         sockets=sockets,
         limits=Limits(idle_timeout_ms=parts.config.idle_timeout_s * 1000),
+        gatherer=SendRuns(parts),
         on_close=closed,
         on_end_of_read=parts.dispatch,
     )

@@ -68,7 +68,7 @@ class HeldPulls:
         tags_code: int,
         store_timestamp: int,
         bitmap: bytes | None,
-        properties: Mapping[str, str],
+        read_properties: Callable[[], Mapping[str, str]],
     ) -> None:
         pulls = self._by_queue.get((topic, queue_id))
         if pulls is None:

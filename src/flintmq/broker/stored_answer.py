@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from flintmq.format.codes import ResponseCode
 from flintmq.format.command import encode_answer_head
 from flintmq.format.frame import HeaderType
 from flintmq.format.headers.send import SendAnswer, SendMessageResponse
@@ -67,13 +68,35 @@ class StoredAnswer(Answer):
                 queue_offset=result.queue_offset,
             )
             return super().encode(command)
-        return encode_answer_head(
+        return encode_stored_answer(
+            shared,
+            command.opaque,
+            result.message_id,
+            self._queue_id,
+            result.queue_offset,
             code=self.code,
-            opaque=command.opaque,
             remark=self.remark,
-            ext_json=(
-                f'{shared.json_start},"msgId":"{result.message_id}",'
-                f'"queueId":"{self._queue_id}","queueOffset":"{result.queue_offset}"}}'
-            ),
-            body_size=0,
         )
+
+
+def encode_stored_answer(
+    shared: SharedAnswer,
+    opaque: int,
+    message_id: str,
+    queue_id: int,
+    queue_offset: int,
+    *,
+    code: int = ResponseCode.SUCCESS,
+    remark: str | None = None,
+) -> bytes:
+    """Return the frame of an answer in JSON that tells where a message was stored."""
+    return encode_answer_head(
+        code=code,
+        opaque=opaque,
+        remark=remark,
+        ext_json=(
+            f'{shared.json_start},"msgId":"{message_id}",'
+            f'"queueId":"{queue_id}","queueOffset":"{queue_offset}"}}'
+        ),
+        body_size=0,
+    )

@@ -28,16 +28,17 @@ ITEM_COUNT_MAX: Final = 1 << 18
 
 PROPERTIES_LENGTH_MAX: Final = 32767
 _PAIR_END: Final = b"\x02"
-_ITEM: Final = struct.Struct(
+ITEM: Final = struct.Struct(
     ">"
     "12x"  # size, magic, body CRC
     "i"  # flag
     "i"  # body length
 )
 _ITEM_TO_WRITE: Final = struct.Struct(">i8xii")
-_LENGTH: Final = struct.Struct(">h")
-assert _ITEM.size == _ITEM_TO_WRITE.size == 20
-assert _ITEM.size + _LENGTH.size == ITEM_SIZE_MIN
+LENGTH: Final = struct.Struct(">h")
+BODY_AT: Final = ITEM.size
+assert ITEM.size == _ITEM_TO_WRITE.size == 20
+assert ITEM.size + LENGTH.size == ITEM_SIZE_MIN
 
 
 class BatchItem(NamedTuple):
@@ -58,13 +59,13 @@ def decode_batch(body: Buffer, *, count_max: int = ITEM_COUNT_MAX) -> list[Batch
             raise BatchError(f"more than {count_max} items", at)
         if total - at < ITEM_SIZE_MIN:
             raise BatchError("the item is cut off", at)
-        flag, body_size = _ITEM.unpack_from(body, at)
-        body_at = at + _ITEM.size
+        flag, body_size = ITEM.unpack_from(body, at)
+        body_at = at + ITEM.size
         length_at = body_at + body_size
-        if body_size < 0 or length_at + _LENGTH.size > total:
+        if body_size < 0 or length_at + LENGTH.size > total:
             raise BatchError(f"a body of {body_size} bytes, {total - body_at} left", at)
-        (properties_length,) = _LENGTH.unpack_from(body, length_at)
-        properties_at = length_at + _LENGTH.size
+        (properties_length,) = LENGTH.unpack_from(body, length_at)
+        properties_at = length_at + LENGTH.size
         end = properties_at + properties_length
         if properties_length < 0 or end > total:
             raise BatchError(
@@ -88,7 +89,7 @@ def encode_batch(items: Iterable[BatchItem]) -> bytes:
         parts += (
             _ITEM_TO_WRITE.pack(size, item.flag, len(item.body)),
             item.body,
-            _LENGTH.pack(properties_length),
+            LENGTH.pack(properties_length),
             item.properties,
         )
     return b"".join(parts)

@@ -33,7 +33,13 @@ from typing import Any, Final, NoReturn
 import orjson
 
 from flintmq.format.codes import PROTOCOL_VERSION, LanguageCode
-from flintmq.format.frame import FRAME_SIZE_MAX, Frame, HeaderType, encode_prefix
+from flintmq.format.frame import (
+    FRAME_SIZE_MAX,
+    Frame,
+    HeaderType,
+    encode_json_prefix,
+    encode_prefix,
+)
 from flintmq.format.remoting_errors import CommandHeaderError, LocalProtocolError
 
 RESPONSE_FLAG: Final = 1
@@ -170,13 +176,7 @@ def encode_answer_head(
         f'{{"code":{code:d},{ext}"flag":{RESPONSE_FLAG},"language":"JAVA","opaque":{opaque},{said}'
         f'"serializeTypeCurrentRPC":"JSON","version":{PROTOCOL_VERSION}}}'
     ).encode("utf-8", "replace")
-    prefix = encode_prefix(
-        HeaderType.JSON,
-        header_size=len(header),
-        body_size=body_size,
-        frame_size_max=frame_size_max,
-    )
-    return prefix + header
+    return encode_json_prefix(len(header), body_size, frame_size_max) + header
 
 
 def encode_header(command: Command) -> bytes:
@@ -206,20 +206,44 @@ _TEXTS: Final = frozenset({str, int, bool, type(None)})
 _JSON_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
-def _decode_json(header: bytes, body: bytes) -> Command:
+def json_members(header: bytes) -> dict[str, Any] | None:
+    """Return the members of a JSON header, None for one that is not strictly JSON.
+
+    It is the quick look for who can tell from it that a command is of the usual kind;
+    `command_of_members` makes a command of them.
+    """
     try:
         members = orjson.loads(header)
     except orjson.JSONDecodeError:
-        members = _lenient_members(header)
-    if not isinstance(members, dict):
-        _fail("the JSON header is no object")
+        return None
+    return members if members.__class__ is dict else None
+
+
+def _decode_json(header: bytes, body: bytes) -> Command:
+    members = json_members(header)
+    if members is not None:
+        return command_of_members(members, header, body)
+    command = _command(_lenient_members(header), body)
+    if b"\\ud" in header or b"\\uD" in header:
+        _replace_surrogates(command)
+    return command
+
+
+def command_of_members(members: dict[str, Any], header: bytes, body: bytes) -> Command:
+    """Return the command with a JSON header that `json_members` has taken apart."""
     ext_value = members.get("extFields")
     if ext_value.__class__ is dict and not _TEXTS.issuperset(map(type, ext_value.values())):
         # A number with a fraction has to stay the text it was.
         members = _lenient_members(header)
-        ext_value = members.get("extFields")
+    return _command(members, body)
+
+
+def _command(members: Any, body: bytes) -> Command:
+    if not isinstance(members, dict):
+        _fail("the JSON header is no object")
     remark = members.get("remark")
-    command = Command(
+    ext_value = members.get("extFields")
+    return Command(
         code=_integer(members, "code"),
         language=_language(members.get("language")),
         version=_integer(members, "version"),
@@ -231,9 +255,6 @@ def _decode_json(header: bytes, body: bytes) -> Command:
         serialize_type=HeaderType.JSON,
         empty_ext_fields=ext_value is not None,
     )
-    if b"\\ud" in header or b"\\uD" in header:
-        _replace_surrogates(command)
-    return command
 
 
 def _lenient_members(header: bytes) -> Any:

@@ -103,7 +103,10 @@ class FrameDecoder:
             ):
                 break
             body_start = at + PREFIX_SIZE + header_size
-            yield Frame(header_type, chunk[at + PREFIX_SIZE : body_start], chunk[body_start:end])
+            # NamedTuple's own constructor takes twice the time of the tuple's.
+            yield tuple.__new__(
+                Frame, (header_type, chunk[at + PREFIX_SIZE : body_start], chunk[body_start:end])
+            )
             at = end
         if at < size:
             # What is left is the start of a frame, or none: the careful path finds out.
@@ -175,6 +178,19 @@ def encode_prefix(
     if frame_size + _SIZE.size > frame_size_max:
         raise LocalProtocolError(f"frame of {frame_size} bytes, the limit is {frame_size_max}")
     return _PREFIX.pack(frame_size, header_type << 24 | header_size)
+
+
+def encode_json_prefix(header_size: int, body_size: int, frame_size_max: int) -> bytes:
+    """Return what `encode_prefix` does for a JSON header, in a third of the time."""
+    frame_size = _TYPE_AND_SIZE_FIELD + header_size + body_size
+    if header_size > _HEADER_SIZE_MAX or frame_size + _SIZE.size > frame_size_max:
+        return encode_prefix(
+            HeaderType.JSON,
+            header_size=header_size,
+            body_size=body_size,
+            frame_size_max=frame_size_max,
+        )
+    return _PREFIX.pack(frame_size, header_size)  # The type is zero.
 
 
 def encode_frame(frame: Frame, *, frame_size_max: int = FRAME_SIZE_MAX) -> bytes:

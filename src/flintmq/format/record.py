@@ -61,7 +61,9 @@ from flintmq.model.topics import SCHEDULE_TOPIC
 __all__ = [
     "BLANK_MAGIC",
     "BLANK_SIZE",
+    "CRC_MASK",
     "FIXED_SIZE",
+    "IPV4_HEADER",
     "MESSAGE_MAGIC",
     "PHYSICAL_OFFSET_AT",
     "PROPERTIES_LENGTH_MAX",
@@ -88,7 +90,8 @@ QUEUE_OFFSET_AT: Final = 20
 PHYSICAL_OFFSET_AT: Final = 28
 SYS_FLAG_AT: Final = 36
 
-_CRC_MASK: Final = 0x7FFFFFFF
+CRC_MASK: Final = 0x7FFFFFFF
+"""Records keep a CRC without its highest bit."""
 _LONG_MAX: Final = (1 << 63) - 1
 _INT_MAX: Final = (1 << 31) - 1
 _INT_DIGITS_MAX: Final = 64
@@ -124,6 +127,9 @@ _HEADERS: Final = {bits: (_header(*host_sizes(bits)), *host_sizes(bits)) for bit
 assert all(_HEADERS[bits][0].size == 72 + sum(host_sizes(bits)) for bits in _HOST_BITS)
 
 _FIXED_SIZES: Final = {bits: FIXED_SIZE + sum(host_sizes(bits)) for bits in _HOST_BITS}
+
+IPV4_HEADER: Final = _HEADERS[0][0]
+"""The layout from the size to the body length where both hosts are of IPv4, as nearly always."""
 
 # By the length of the topic: topic length, topic, properties length.
 _TOPICS: Final = tuple(struct.Struct(f">b{size}sh") for size in range(TOPIC_LENGTH_MAX + 1))
@@ -185,7 +191,7 @@ def encode_record(
                 header.pack(
                     size,
                     MESSAGE_MAGIC,
-                    zlib.crc32(body) & _CRC_MASK if body_crc is None else body_crc,
+                    zlib.crc32(body) & CRC_MASK if body_crc is None else body_crc,
                     queue_id,
                     flag,
                     queue_offset,
@@ -273,7 +279,7 @@ class Record(NamedTuple):
     @property
     def crc_ok(self) -> bool:
         """Whether the body matches its checksum; that of an empty body is not looked at."""
-        return not self.body or zlib.crc32(self.body) & _CRC_MASK == self.body_crc
+        return not self.body or zlib.crc32(self.body) & CRC_MASK == self.body_crc
 
 
 def decode_record(source: Buffer, position: int = 0, *, copy_body: bool = True) -> Record:

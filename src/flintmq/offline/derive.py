@@ -18,7 +18,7 @@ from flintmq.format.properties import decode_properties
 from flintmq.format.record import CheckedRecord, dispatch_fields, index_keys
 from flintmq.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from flintmq.model.property_names import INNER_MULTI_DISPATCH
-from flintmq.store.dispatch import multi_slots
+from flintmq.store.dispatch_request import multi_slots
 
 RUN_SIZE: Final = 64 * 1024
 """A run of units is handed on when it has so many bytes."""

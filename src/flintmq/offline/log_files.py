@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from flintmq.format.errors import CorruptRecordError
 from flintmq.format.record import Blank, CheckedRecord, Record, check_record, decode_record
 from flintmq.offline.layout import DataFile, StoreLayout
+from flintmq.offline.queue_files import QueueFiles
+from flintmq.offline.queue_proof import QueueProof
 from flintmq.offline.regions import Regions
 from flintmq.store.mapped_file_queue import file_name
 
@@ -20,7 +22,12 @@ class LogFiles:
         self.layer = layout.files
         self._directories = layout.log_directories
         self._starts = [file.first_offset for file in self.files]
+        self._layout = layout
         self._regions = regions
+
+    def proof(self) -> QueueProof:
+        """Return what the consume queues of the same store say of records."""
+        return QueueProof(lambda: QueueFiles(self._layout, self._regions))
 
     @property
     def start(self) -> int:

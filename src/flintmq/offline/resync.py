@@ -4,53 +4,172 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from flintmq.format.record import BLANK_MAGIC, BLANK_SIZE, MESSAGE_MAGIC, RECORD_SIZE_MIN
+from flintmq.format.errors import CorruptRecordError
+from flintmq.format.record import (
+    BLANK_MAGIC,
+    BLANK_SIZE,
+    MESSAGE_MAGIC,
+    PHYSICAL_OFFSET_AT,
+    RECORD_SIZE_MIN,
+    SYS_FLAG_AT,
+    Blank,
+    CheckedRecord,
+    check_record,
+)
+from flintmq.format.sys_flag import host_sizes
+from flintmq.offline.queue_proof import QueueProof
 
 CHUNK_SIZE: Final = 1 << 20
 
+PROOF_SIZE: Final = 64 << 20
+"""So far behind bytes that look like a record a proven one is searched for.  Bytes that only look
+so are part of a body, which ends before; and many damaged places cost no more than that each."""
+
 _MAGIC_AT: Final = 4
-_PHYSICAL_OFFSET: Final = struct.Struct(">q")
-_PHYSICAL_OFFSET_AT: Final = 28
-_SIZE: Final = struct.Struct(">i")
-_MAGICS: Final = tuple(struct.pack(">i", magic) for magic in (MESSAGE_MAGIC, BLANK_MAGIC))
+_INT: Final = struct.Struct(">i")
+_LONG: Final = struct.Struct(">q")
+_SHORT: Final = struct.Struct(">h")
+_MESSAGE: Final = _INT.pack(MESSAGE_MAGIC)
+_BLANK: Final = _INT.pack(BLANK_MAGIC)
 
 Ranges = Iterable[tuple[int, int]]
 """Where the bytes of a file may differ from zero; the rest are holes."""
 
 
-def find_record(view: memoryview, ranges: Ranges, limit: int, base: int) -> int | None:
-    """Return the first position in ``ranges`` where a record or blank starts, None without any.
+def whole_record(
+    view: memoryview, position: int, limit: int, base: int, *, check_crc: bool = False
+) -> CheckedRecord | Blank | None:
+    """Return the record or blank at ``position`` if it is whole."""
+    try:
+        return check_record(
+            view, position, limit, check_crc=check_crc, expected_offset=base + position
+        )
+    except CorruptRecordError:
+        return None
 
-    ``base`` is the physical offset of ``view``.  A record starts where the magic code is in its
-    place and the record claims to stand just there; a blank where it reaches to ``limit``.
+
+def record_behind(
+    view: memoryview,
+    position: int,
+    ranges: Ranges,
+    proof: QueueProof,
+    *,
+    stop: int,
+    limit: int,
+    base: int,
+    doubts_queues: bool = False,
+) -> int | None:
+    """Return where records go on behind damage at ``position``, at ``stop`` at the latest.
+
+    ``base`` is the physical offset of ``view``, ``limit`` where the file ends.  What a unit
+    contradicts is no record, unless ``doubts_queues`` and none is proven: whoever judges the
+    queues themselves must not lose the rest of a file to them.
+    """
+    for end in claimed_ends(view, position, limit, base):
+        if end == stop < limit:
+            return end
+        record = whole_record(view, end, limit, base) if end < stop else None
+        if isinstance(record, Blank) or (record and proof.says(record) is not False):
+            return end
+    proven, maybe, contradicted = find_proven(view, ranges, limit, base, proof)
+    if proven is not None:
+        return proven
+    if not doubts_queues:
+        return maybe
+    return min((found for found in (maybe, contradicted) if found is not None), default=None)
+
+
+def find_proven(
+    view: memoryview, ranges: Ranges, limit: int, base: int, proof: QueueProof
+) -> tuple[int | None, int | None, int | None]:
+    """Return the first position in ``ranges`` with a record that its queue proves.
+
+    The other two are the first positions before it, or at all, with a record or blank that looks
+    whole: one that no unit speaks of, and one that a unit contradicts.
+    """
+    maybe: int | None = None
+    contradicted: int | None = None
+    for position in candidates(view, ranges, limit, base):
+        seen = min(other for other in (maybe, contradicted, position) if other is not None)
+        if position - seen > PROOF_SIZE:
+            break
+        record = whole_record(view, position, limit, base)
+        if record is None:
+            continue
+        said = None if isinstance(record, Blank) else proof.says(record)
+        if said:
+            return position, maybe, contradicted
+        if (maybe if said is None else contradicted) is not None:
+            continue
+        if whole_record(view, position, limit, base, check_crc=True) is not None:
+            if said is None:
+                maybe = position
+            else:
+                contradicted = position
+    return None, maybe, contradicted
+
+
+def candidates(view: memoryview, ranges: Ranges, limit: int, base: int) -> Iterator[int]:
+    """Yield each position in ``ranges`` where a record or the blank of the file could start.
+
+    The time is linear in the bytes, however many places look right.
     """
     for begin, end in ranges:
-        for at in range(begin, min(end, limit), CHUNK_SIZE):
+        stop = min(end, limit)
+        for at in range(begin, stop, CHUNK_SIZE):
+            chunk_end = min(at + CHUNK_SIZE, stop)
             # The overlap finds what lies across two chunks.
-            chunk = bytes(view[at : min(at + CHUNK_SIZE + _MAGIC_AT + 3, limit)])
-            for position in sorted(at + hit - _MAGIC_AT for hit in _hits(chunk)):
-                if position >= begin and _starts_here(view, position, limit, base):
-                    return position
-    return None
+            chunk = bytes(view[at : min(chunk_end + _MAGIC_AT + 3, limit)])
+            for hit in _hits(chunk):
+                position = at + hit - _MAGIC_AT
+                if at <= position < chunk_end and _claims(view, position, limit, base):
+                    yield position
 
 
 def _hits(chunk: bytes) -> Iterator[int]:
-    for magic in _MAGICS:
-        hit = chunk.find(magic)
-        while hit >= 0:
-            yield hit
-            hit = chunk.find(magic, hit + 1)
+    """Yield where a magic code stands, in order."""
+    message, blank = chunk.find(_MESSAGE), chunk.find(_BLANK)
+    while message >= 0 or blank >= 0:
+        if blank < 0 or 0 <= message < blank:
+            yield message
+            message = chunk.find(_MESSAGE, message + 1)
+        else:
+            yield blank
+            blank = chunk.find(_BLANK, blank + 1)
 
 
-def _starts_here(view: memoryview, position: int, limit: int, base: int) -> bool:
+def _claims(view: memoryview, position: int, limit: int, base: int) -> bool:
     left = limit - position
-    magic = bytes(view[position + _MAGIC_AT : position + _MAGIC_AT + 4])
-    if magic == _MAGICS[1]:
-        return left >= BLANK_SIZE and _SIZE.unpack_from(view, position) == (left,)
+    if view[position + _MAGIC_AT : position + _MAGIC_AT + 4] == _BLANK:
+        return left >= BLANK_SIZE and bool(_INT.unpack_from(view, position) == (left,))
     if left < RECORD_SIZE_MIN:
         return False
-    (claimed,) = _PHYSICAL_OFFSET.unpack_from(view, position + _PHYSICAL_OFFSET_AT)
-    return bool(claimed == base + position)
+    return bool(_LONG.unpack_from(view, position + PHYSICAL_OFFSET_AT) == (base + position,))
+
+
+def claimed_ends(view: memoryview, position: int, limit: int, base: int) -> list[int]:
+    """Return where a damaged record may end: by its size, and by the lengths of its parts.
+
+    A fault in one of them leaves the other.  Nothing is returned where no record began.
+    """
+    if limit - position < RECORD_SIZE_MIN:
+        return []
+    (magic,) = _INT.unpack_from(view, position + _MAGIC_AT)
+    (offset,) = _LONG.unpack_from(view, position + PHYSICAL_OFFSET_AT)
+    if magic != MESSAGE_MAGIC and offset != base + position:
+        return []
+    ends = [position + int(_INT.unpack_from(view, position)[0])]
+    (sys_flag,) = _INT.unpack_from(view, position + SYS_FLAG_AT)
+    body_length_at = position + 68 + sum(host_sizes(sys_flag))
+    if body_length_at + 4 <= limit:
+        (body_size,) = _INT.unpack_from(view, body_length_at)
+        topic_at = body_length_at + 4 + max(body_size, 0)
+        if topic_at < limit:
+            properties_at = topic_at + 1 + view[topic_at]
+            if properties_at + 2 <= limit:
+                (length,) = _SHORT.unpack_from(view, properties_at)
+                ends.append(properties_at + 2 + max(length, 0))
+    return [end for end in ends if position < end <= limit]
 
 
 def written_bounds(view: memoryview, ranges: Ranges, limit: int) -> tuple[int, int] | None:

@@ -16,7 +16,7 @@ from flintmq.offline.findings import Kind
 from flintmq.offline.layout import DataFile
 from flintmq.offline.log_files import LogFiles
 from flintmq.offline.regions import open_for_reading
-from flintmq.offline.resync import find_record, written_bounds
+from flintmq.offline.resync import record_behind, whole_record, written_bounds
 from flintmq.store.errors import StoreError
 from flintmq.store.files import MappedRegion
 
@@ -73,6 +73,7 @@ class LogScan:
         ``last_time`` is the store time of the record before ``start``, as far as it is known.
         """
         self._log = log
+        self._proof = log.proof()
         self._check_crc = check_crc
         self._start = log.start if start is None else start
         self._progress = progress
@@ -211,12 +212,21 @@ class LogScan:
         view, base = region.view, file.first_offset
         offset = base + position
         if self._check_crc and not isinstance(error, EndOfRecords):
-            record = _whole_record(view, position, limit, offset)
-            if record is not None:
+            record = whole_record(view, position, limit, base)
+            if isinstance(record, CheckedRecord):
                 end = offset + record.size
                 self._damage(offset, end, Kind.CHECKSUM, file, error.reason)
                 return record
-        following = find_record(view, _ranges(region, position + 1), limit, base)
+        following = record_behind(
+            view,
+            position,
+            _ranges(region, position + 1),
+            self._proof,
+            stop=limit,
+            limit=limit,
+            base=base,
+            doubts_queues=True,
+        )
         if following is not None and not (is_last and self._is_stale(view, following, limit, base)):
             end = base + following
             self._damage(offset, end, Kind.DAMAGED_RECORD, file, error.reason)
@@ -232,8 +242,8 @@ class LogScan:
 
         A Java broker that cuts its log back leaves the bytes, and writes over them from there.
         """
-        record = _whole_record(view, position, limit, base + position)
-        return record is not None and record.store_timestamp < self._last_time
+        record = whole_record(view, position, limit, base)
+        return isinstance(record, CheckedRecord) and record.store_timestamp < self._last_time
 
     def _end_log(
         self,
@@ -280,12 +290,3 @@ def _ranges(region: MappedRegion, start: int) -> list[tuple[int, int]]:
         return list(region.data_ranges(start))
     except StoreError:
         return [(start, region.size)]
-
-
-def _whole_record(view: memoryview, position: int, limit: int, offset: int) -> CheckedRecord | None:
-    """Return the record at ``position`` if all but its checksum is right."""
-    try:
-        record = check_record(view, position, limit, check_crc=False, expected_offset=offset)
-    except CorruptRecordError:
-        return None
-    return None if isinstance(record, Blank) else record

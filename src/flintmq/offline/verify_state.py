@@ -10,6 +10,7 @@ from flintmq.offline.findings import Findings, Kind
 from flintmq.offline.layout import StoreLayout
 
 STATE_SIZE_MAX: Final = 256 << 20
+EMPTY_STATE: Final = "is empty"
 _BACKUP: Final = ".bak"
 
 
@@ -47,7 +48,7 @@ def check_checkpoint(
 def check_state_files(layout: StoreLayout, findings: Findings) -> int:
     """Check that every JSON state file can be decoded; return how many there are."""
     for path in layout.state_files:
-        reason = _decode(layout, path)[1]
+        reason = decode_state(layout, path)[1]
         if not reason:
             continue
         name = layout.name_of(path)
@@ -60,13 +61,13 @@ def check_state_files(layout: StoreLayout, findings: Findings) -> int:
 
 def known_topics(layout: StoreLayout) -> frozenset[str] | None:
     """Return the topics the broker knows, None when that cannot be read."""
-    value, _ = _decode(layout, layout.root / "config" / "topics.json")
+    value, _ = decode_state(layout, layout.root / "config" / "topics.json")
     table = value.get("topicConfigTable") if isinstance(value, dict) else None
     return frozenset(map(str, table)) if isinstance(table, dict) and table else None
 
 
-def _decode(layout: StoreLayout, path: Path) -> tuple[object, str]:
-    """Return the value of a state file, and why it has none."""
+def decode_state(layout: StoreLayout, path: Path) -> tuple[object, str]:
+    """Return the value of a state file, and why it has none; neither where there is no file."""
     try:
         content = layout.files.read(path, limit=STATE_SIZE_MAX + 1)
     except FileNotFoundError:
@@ -74,7 +75,7 @@ def _decode(layout: StoreLayout, path: Path) -> tuple[object, str]:
     if len(content) > STATE_SIZE_MAX:
         return None, f"more than {STATE_SIZE_MAX} bytes"
     if not content.strip():
-        return None, "is empty"
+        return None, EMPTY_STATE
     try:
         return fastjson.loads(content), ""
     except StateTextError as error:

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from flintmq.format.host import parse_address
-from flintmq.remoting.connection import Connection
+from flintmq.remoting.connection import Connection, Gatherer
 from flintmq.remoting.errors import ConnectError
 from flintmq.remoting.limits import Limits
 from flintmq.remoting.processors import ProcessorTable
@@ -42,6 +42,7 @@ class RemotingClient:
         self._prepare = prepare
         self._tls = tls
         self.processors = processors or ProcessorTable({})
+        self.gatherer: Gatherer | None = None
         self.limits = limits or Limits()
         self._on_close = on_close
         self._connections: dict[str, asyncio.Task[Connection]] = {}
@@ -70,7 +71,9 @@ class RemotingClient:
     async def connect(self, address: str) -> Connection:
         """Return the connection to ``address``; all who ask meanwhile share one attempt."""
         task = self._connections.get(address)
-        if task is None or (task.done() and _is_useless(task)):
+        if task is not None and task.done() and not _is_useless(task):
+            return task.result()
+        if task is None or task.done():
             task = asyncio.create_task(self._make(address), name=f"connect {address}")
             self._connections[address] = task
         # One caller that gives up must not take the connection from the others.

@@ -11,11 +11,18 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from flintmq.format.codes import ResponseCode
-from flintmq.format.command import ONE_WAY_FLAG, Command, decode_command, encode_command
+from flintmq.format.command import (
+    ONE_WAY_FLAG,
+    Command,
+    command_of_members,
+    decode_command,
+    encode_command,
+    json_members,
+)
 from flintmq.format.frame import FrameDecoder, HeaderType
 from flintmq.format.remoting_errors import RemoteProtocolError
 from flintmq.remoting.errors import (
@@ -36,11 +43,29 @@ logger = logging.getLogger(__name__)
 _OPAQUE_MASK: Final = 0x7FFFFFFF
 
 
+class Gatherer(Protocol):
+    """Takes requests of one kind out of a read, to handle them together.
+
+    What it took is handled before whatever comes behind it, and at the end of the read.
+    """
+
+    def take(
+        self, connection: Connection, members: dict[str, Any], header: bytes, body: bytes
+    ) -> bool:
+        """Take a frame over, whose JSON header has these members; return whether it did."""
+        ...
+
+    def finish(self) -> None:
+        """Handle all that was taken."""
+        ...
+
+
 class Endpoint(Protocol):
     """Whoever owns connections: a server or a client."""
 
     limits: Limits
     processors: ProcessorTable
+    gatherer: Gatherer | None
 
     def opened(self, connection: Connection) -> None:
         """Learn of a new connection."""
@@ -69,6 +94,7 @@ class Connection(asyncio.Protocol):
         self._endpoint = endpoint
         self._limits = endpoint.limits
         self._processors = endpoint.processors
+        self._gatherer = endpoint.gatherer
         self._loop = asyncio.get_running_loop()
         self._decoder = FrameDecoder(frame_size_max=self._limits.frame_size_max)
         self._transport: asyncio.Transport | None = None
@@ -144,10 +170,11 @@ class Connection(asyncio.Protocol):
 
     def _handle(self, frames: Iterator[Frame]) -> None:
         self._corked = True
+        pause_size = self._limits.write_pause_size
         try:
             for frame in frames:
-                self._take(decode_command(frame))
-                if self._out_size > self._limits.write_pause_size:
+                self._take_frame(frame)
+                if self._out_size > pause_size:
                     self._endpoint.end_of_read()
                     self._write_out()
                     if self._is_paused:
@@ -156,6 +183,8 @@ class Connection(asyncio.Protocol):
         except RemoteProtocolError as error:
             self._fail(str(error))
         finally:
+            if self._gatherer is not None:
+                self._gatherer.finish()
             self._corked = False
             self._endpoint.end_of_read()
             self._write_out()
@@ -199,6 +228,7 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close after what was written has left."""
+        self._write_out()
         if self._transport is not None:
             self._transport.close()
 
@@ -214,7 +244,25 @@ class Connection(asyncio.Protocol):
 
     # -- what the peer asks ------------------------------------------------------------------
 
-    def _take(self, command: Command) -> None:
+    def _take_frame(self, frame: Frame) -> None:
+        """Let the gatherer have a frame, or handle it behind what was gathered."""
+        gatherer = self._gatherer
+        if gatherer is None:
+            self.handle(decode_command(frame))
+            return
+        header_type, header, body = frame
+        members = json_members(header) if header_type is HeaderType.JSON else None
+        if members is None:
+            command = decode_command(frame)
+        elif gatherer.take(self, members, header, body):
+            return
+        else:
+            command = command_of_members(members, header, body)
+        gatherer.finish()
+        self.handle(command)
+
+    def handle(self, command: Command) -> None:
+        """Handle a command of the peer: an answer to us, or a request."""
         if command.is_response:
             future = self._in_flight.pop(command.opaque, None)
             if future is None:
@@ -267,16 +315,20 @@ class Connection(asyncio.Protocol):
             raise TooManyInFlightError(f"{len(self._in_flight)} requests wait on {self!r}")
         future: asyncio.Future[Command] = self._loop.create_future()
         self._in_flight[command.opaque] = future
+        timer = self._loop.call_later(
+            timeout_ms / 1000, self._expire, future, command.code, timeout_ms
+        )
         try:
             self._send(command)
-            async with asyncio.timeout(timeout_ms / 1000):
-                return await future
-        except TimeoutError:
-            asked = f"request {command.code} within {timeout_ms} ms"
-            reason = f"no answer of {self.peer_text} to {asked}"
-            raise AnswerTimeoutError(reason) from None
+            return await future
         finally:
+            timer.cancel()
             self._in_flight.pop(command.opaque, None)
+
+    def _expire(self, future: asyncio.Future[Command], code: int, timeout_ms: int) -> None:
+        if not future.done():
+            asked = f"request {code} within {timeout_ms} ms"
+            future.set_exception(AnswerTimeoutError(f"no answer of {self.peer_text} to {asked}"))
 
     def tell(self, code: int, header: Header | None = None, body: bytes = b"") -> None:
         """Send a one-way request."""
@@ -299,6 +351,14 @@ class Connection(asyncio.Protocol):
             raise ConnectionLostError(f"connection to {self.peer_text} is closed")
         self._endpoint.prepare(command)
         self.send(encode_command(command))
+        if not self._corked:
+            # The first of our requests leaves at once, those of the same turn of the loop together.
+            self._corked = True
+            self._loop.call_soon(self._uncork)
+
+    def _uncork(self) -> None:
+        self._corked = False
+        self._write_out()
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -306,6 +366,13 @@ class Connection(asyncio.Protocol):
         """Send a whole frame, together with the others that one read leads to."""
         self._out.append(frame)
         self._out_size += len(frame)
+        if not self._corked:
+            self._write_out()
+
+    def send_all(self, frames: Sequence[bytes]) -> None:
+        """Send several whole frames."""
+        self._out += frames
+        self._out_size += sum(map(len, frames))
         if not self._corked:
             self._write_out()
 

@@ -16,6 +16,7 @@ from flintmq.remoting.processors import ProcessorTable
 
 if TYPE_CHECKING:
     from flintmq.format.command import Command
+    from flintmq.remoting.connection import Gatherer
 
 logger = logging.getLogger(__name__)
 
@@ -58,10 +59,12 @@ class RemotingServer:
         processors: ProcessorTable,
         *,
         limits: Limits,
+        gatherer: Gatherer | None = None,
         on_close: Callable[[Connection], None] | None = None,
         on_end_of_read: Callable[[], None] | None = None,
     ) -> None:
         self.processors = processors
+        self.gatherer = gatherer
         self.limits = limits
         self.connections: set[Connection] = set()
         self.ports: tuple[int, ...] = ()
@@ -78,6 +81,7 @@ class RemotingServer:
         *,
         sockets: Sequence[socket.socket],
         limits: Limits | None = None,
+        gatherer: Gatherer | None = None,
         on_close: Callable[[Connection], None] | None = None,
         on_end_of_read: Callable[[], None] | None = None,
     ) -> AsyncIterator[RemotingServer]:
@@ -88,6 +92,7 @@ class RemotingServer:
         server = cls(
             processors,
             limits=limits or Limits(),
+            gatherer=gatherer,
             on_close=on_close,
             on_end_of_read=on_end_of_read,
         )

@@ -36,7 +36,7 @@ from flintmq.model.property_names import (
 )
 from flintmq.model.topics import LMQ_PREFIX, SCHEDULE_TOPIC
 from flintmq.store.config import BrokerRole, FlushMode
-from flintmq.store.dispatch import DispatchRequest, QueueSlot
+from flintmq.store.dispatch_request import DispatchRequest, QueueSlot
 from flintmq.store.errors import StoreError
 from flintmq.store.files import is_safe_name
 from flintmq.store.results import PutResult, PutStatus
@@ -103,7 +103,7 @@ class Appender:
         self._delay_levels = delay_levels
         self._clock = clock
         self._body_size_max = config.max_message_size
-        self._record_size_max = min(
+        self.record_size_max = min(
             config.max_message_size + RECORD_OVERHEAD_MAX, config.commit_log_file_size - 8
         )
         self._waits = config.flush_mode is FlushMode.SYNC
@@ -114,7 +114,8 @@ class Appender:
         self.began_ms = 0
         """When the append under way began, 0 while there is none; see ``is_page_cache_busy``."""
         self.closed = False
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
+        """Held while something is appended."""
 
     @property
     def is_page_cache_busy(self) -> bool:
@@ -134,9 +135,9 @@ class Appender:
     def _answer(self, append: Callable[[_Put], PutResult], what: _Put) -> PutResult:
         """Append in turn with other threads, and turn what goes wrong into a status."""
         try:
-            if self._must_look():
+            if self.may_refuse:
                 self._refuse()
-            with self._lock:
+            with self.lock:
                 try:
                     return append(what)
                 finally:
@@ -207,10 +208,10 @@ class Appender:
             sys_flag = with_hosts(sys_flag, born_host=born_host, store_host=store_host)
         topic_bytes = self._topics.get(topic) or self._encode_topic(topic)
         size = record_size(sys_flag, len(body), len(topic_bytes), len(text))
-        if size > self._record_size_max:
+        if size > self.record_size_max:
             raise RefusedError(
                 PutStatus.MESSAGE_ILLEGAL,
-                f"record of {size} bytes, at most {self._record_size_max} fit",
+                f"record of {size} bytes, at most {self.record_size_max} fit",
             )
         if topic == SCHEDULE_TOPIC:
             tags = self._due_time(properties, now)
@@ -412,7 +413,8 @@ class Appender:
 
     # -- checks ------------------------------------------------------------------------------
 
-    def _must_look(self) -> bool:
+    @property
+    def may_refuse(self) -> bool:
         """Whether there may be a reason to refuse a put."""
         return bool(self.began_ms or self.closed or self._is_slave or not self._flags.writable)
 

@@ -53,6 +53,15 @@ class CommitLog:
         self._tail = self.files.last
         self._room_end = 0
 
+    @property
+    def tail(self) -> MappedFile | None:
+        """The file that takes the next record, if it has room for it."""
+        return self._tail
+
+    def has_room(self, size: int) -> bool:
+        """Whether ``size`` bytes go into the last file as it is."""
+        return self._tail is not None and self._tail.wrote + size <= self._room_end
+
     def fits(self, size: int) -> bool:
         """Whether a record or batch of ``size`` bytes can be stored in one file at all."""
         return size + BLANK_SIZE <= self.file_size

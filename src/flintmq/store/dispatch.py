@@ -7,26 +7,23 @@ import logging
 import threading
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from flintmq.format.errors import CorruptRecordError, EndOfRecords
-from flintmq.format.properties import decode_properties, find_property
-from flintmq.format.record import (
-    Blank,
-    CheckedRecord,
-    check_record,
-    dispatch_fields,
-    index_keys,
-)
+from flintmq.format.record import Blank, CheckedRecord, check_record, decode_record
 from flintmq.format.sys_flag import (
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
     TRANSACTION_NONE,
     TRANSACTION_ROLLBACK,
 )
-from flintmq.model.property_names import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET
-from flintmq.model.topics import LMQ_PREFIX
 from flintmq.store.consume_queue import UNIT_FIELD_COUNT
+from flintmq.store.dispatch_request import (
+    DispatchRequest,
+    QueueSlot,
+    request_from_record,
+    stored_fields,
+)
 from flintmq.store.errors import CorruptStoreError, DiskFullError, StoreError
 from flintmq.store.flags import RunningFlag, RunningFlags
 from flintmq.store.key_index import IndexedMessage
@@ -38,6 +35,7 @@ if TYPE_CHECKING:
     from flintmq.store.commit_log import CommitLog
     from flintmq.store.key_index import KeyIndex
     from flintmq.store.queue_table import QueueTable
+    from flintmq.store.run_encoding import Run
 
 logger = logging.getLogger(__name__)
 
@@ -62,43 +60,6 @@ class _PartlyDone(Exception):
         super().__init__(str(error))
 
 
-class QueueSlot(NamedTuple):
-    """One more queue that a multi-dispatch message enters."""
-
-    name: str
-    queue_id: int
-    queue_offset: int
-
-
-class DispatchRequest(NamedTuple):
-    """What the views need to know of one record."""
-
-    topic: str
-    queue_id: int
-    physical_offset: int
-    size: int
-    tags_code: int
-    store_timestamp: int
-    queue_offset: int
-    sys_flag: int
-    keys: Sequence[bytes]
-    properties: Mapping[str, str] | bytes
-    """The property map, or the stored text where the record came from the log."""
-    multi: Sequence[QueueSlot]
-
-    @property
-    def in_queue(self) -> bool:
-        """Whether the record has a unit: prepared and rolled-back ones have none."""
-        return self.sys_flag & TRANSACTION_MASK in (TRANSACTION_NONE, TRANSACTION_COMMIT)
-
-    @property
-    def property_map(self) -> Mapping[str, str]:
-        """The properties as a map."""
-        if isinstance(self.properties, bytes):
-            return decode_properties(self.properties)
-        return self.properties
-
-
 class ArrivalListener(Protocol):
     """Called for every dispatched record, so that held pulls wake at once."""
 
@@ -110,66 +71,13 @@ class ArrivalListener(Protocol):
         tags_code: int,
         store_timestamp: int,
         bitmap: bytes | None,
-        properties: Mapping[str, str],
+        read_properties: Callable[[], Mapping[str, str]],
     ) -> None:
-        """Learn that ``queue_offset`` is now the end of a queue."""
+        """Learn that ``queue_offset`` is now the end of a queue.
+
+        The properties of the message are decoded for who asks for them.
+        """
         ...
-
-
-def request_from_record(
-    record: CheckedRecord, *, delay_levels: DelayLevels, multi_dispatch: bool, lmq: bool
-) -> DispatchRequest:
-    """Build the request of a record that was read from the log."""
-    size, queue_id, queue_offset, physical_offset, sys_flag, store_timestamp, topic = record[:7]
-    properties = record.properties
-    tags_code, keys = _fields(topic, properties, store_timestamp, delay_levels)
-    multi: Sequence[QueueSlot] = ()
-    if multi_dispatch and find_property(properties, INNER_MULTI_DISPATCH.encode()) is not None:
-        multi = multi_slots(decode_properties(properties), record.queue_id, lmq=lmq)
-    return tuple.__new__(
-        DispatchRequest,
-        (
-            _topic_text(topic),
-            queue_id,
-            physical_offset,
-            size,
-            tags_code,
-            store_timestamp,
-            queue_offset,
-            sys_flag,
-            keys,
-            properties,
-            multi,
-        ),
-    )
-
-
-def _fields(
-    topic: bytes, properties: bytes, store_timestamp: int, delay_levels: DelayLevels
-) -> tuple[int, Sequence[bytes]]:
-    """Return the tags code and the keys of a stored record."""
-    try:
-        return dispatch_fields(topic, properties, store_timestamp, delay_levels.delay_ms)
-    except CorruptRecordError:
-        # A delay level that is no number: due at once, so that it is seen and dealt with.
-        return store_timestamp, index_keys(properties)
-
-
-@functools.lru_cache(maxsize=4096)
-def _topic_text(topic: bytes) -> str:
-    return topic.decode("utf-8", "replace")
-
-
-def multi_slots(properties: Mapping[str, str], queue_id: int, *, lmq: bool) -> list[QueueSlot]:
-    """Read from a stored message which further queues it enters, and at which offsets."""
-    names = properties.get(INNER_MULTI_DISPATCH, "").split(",")
-    offsets = properties.get(INNER_MULTI_QUEUE_OFFSET, "").split(",")
-    if len(names) != len(offsets) or not all(offset.isdecimal() for offset in offsets):
-        return []
-    return [
-        QueueSlot(name, 0 if lmq and name.startswith(LMQ_PREFIX) else queue_id, int(offset))
-        for name, offset in zip(names, offsets, strict=True)
-    ]
 
 
 class Dispatcher:
@@ -250,7 +158,9 @@ class Dispatcher:
         """Remember a record of a batch, of whose properties only the stored text is at hand."""
         if self._from_log:
             return
-        tags_code, keys = _fields(topic.encode(), properties, store_timestamp, self._delay_levels)
+        tags_code, keys = stored_fields(
+            topic.encode(), properties, store_timestamp, self._delay_levels
+        )
         self.add(
             tuple.__new__(
                 DispatchRequest,
@@ -269,6 +179,55 @@ class Dispatcher:
                 ),
             )
         )
+
+    # -- runs --------------------------------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the views are where the log is, and follow it at once; ask under the lock."""
+        return (
+            not self._pending
+            and not self._from_log
+            and not self._running
+            and self.blocked is None
+            and self._filter_bitmap is None
+            and not self._queues.has_ext
+            and self.offset == self._log.end_offset == self._log.readable_end
+        )
+
+    def can_take(self, run: Run) -> bool:
+        """Whether the views have room for a run, so that nothing can come in between."""
+        for key, part in run.parts.items():
+            queue = self._queues.find(key)
+            if queue is None or not queue.has_room(part.first, part.count):
+                return False
+        return self._index is None or self._index.has_room(len(run.keys.keys))
+
+    def take(self, run: Run) -> None:
+        """Put a run into the views that was just appended, and announce it."""
+        for key, part in run.parts.items():
+            queue = self._queues.find(key)
+            assert queue is not None
+            queue.append_run(part.units)
+        if self._index is not None and run.keys.keys:
+            self._index.insert_run(run.keys, run.store_timestamp)
+            self._index.write_headers()
+        self.offset = run.end_offset
+        self.last_timestamp = run.store_timestamp
+        listener = self.on_arrival
+        if listener is None:
+            return
+        for (topic, queue_id), part in run.parts.items():
+            units = zip(*[iter(part.units)] * UNIT_FIELD_COUNT, strict=True)
+            for number, (physical_offset, size, tags) in enumerate(units, part.first + 1):
+                read = functools.partial(self._stored_properties, physical_offset, size)
+                listener(topic, queue_id, number, tags, run.store_timestamp, None, read)
+
+    def _stored_properties(self, physical_offset: int, size: int) -> Mapping[str, str]:
+        stored = self._log.select(physical_offset, size)
+        assert stored is not None, "it was just appended"
+        with stored:
+            return decode_record(stored.view).properties
 
     def run(self) -> int:
         """Dispatch what is readable; return how many records went into the views.
@@ -452,7 +411,6 @@ class Dispatcher:
         return self._filter_bitmap(request.topic, request.property_map)
 
     def _announce(self, listener: ArrivalListener, request: DispatchRequest) -> None:
-        properties = request.property_map
         bitmap = self.bitmap_of(request)
         targets = [QueueSlot(request.topic, request.queue_id, request.queue_offset)]
         for name, queue_id, queue_offset in [*targets, *request.multi]:
@@ -463,7 +421,7 @@ class Dispatcher:
                 request.tags_code,
                 request.store_timestamp,
                 bitmap,
-                properties,
+                lambda: request.property_map,
             )
 
     def _run_from_log(self, limit: int) -> int:

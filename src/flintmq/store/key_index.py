@@ -9,39 +9,28 @@ from __future__ import annotations
 import datetime
 import logging
 import threading
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from flintmq.format.hash_batch import hash_keys
 from flintmq.format.index_file import (
-    ENTRY,
-    ENTRY_SIZE,
-    HEADER_SIZE,
-    SLOT,
-    SLOT_SIZE,
-    IndexHeader,
     file_size,
     format_file_name,
 )
 from flintmq.format.java import extend_hash, index_hash, string_hash
-from flintmq.store.errors import FlushFailedError, StoreError, StoreLoadError
+from flintmq.store.errors import StoreError, StoreLoadError
+from flintmq.store.key_index_file import SIGN, KeyIndexFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from flintmq.store.clock import Clock
-    from flintmq.store.files import Files, MappedRegion
+    from flintmq.store.files import Files
+    from flintmq.store.run_encoding import RunKeys
 
 logger = logging.getLogger(__name__)
 
-INT_MAX: Final = 2**31 - 1
-SIGN: Final = 1 << 31
-RESERVE_STEP: Final = 256 * 1024
 TOPIC_CACHE_MAX: Final = 4096
-
-_read_slot: Final = SLOT.unpack_from
-_write_slot: Final = SLOT.pack_into
-_write_entry: Final = ENTRY.pack_into
 
 
 class IndexPosition(NamedTuple):
@@ -59,195 +48,6 @@ class IndexedMessage(NamedTuple):
     keys: Sequence[bytes]
     physical_offset: int
     store_timestamp: int
-
-
-class KeyIndexFile:
-    """One hash file.  Counters live here and reach the header by ``write_header``."""
-
-    def __init__(self, region: MappedRegion, *, slots: int, entries: int, fresh: bool) -> None:
-        self.region = region
-        self.view = region.view
-        self.name = int(region.path.name)
-        self.slots = slots
-        self.entries = entries
-        self.entry_base = HEADER_SIZE + slots * SLOT_SIZE
-        self.begin_time = self.end_time = 0
-        self.begin_offset = self.end_offset = 0
-        self.slot_count = 0
-        self.count = 1
-        self.dirty = False
-        self._reserved = 0
-        self._room_end = 0
-        """Where the entries end for which space is reserved."""
-        if not fresh:
-            header = IndexHeader.unpack_from(region.view)
-            self.begin_time, self.end_time = header.begin_timestamp, header.end_timestamp
-            self.begin_offset, self.end_offset = header.begin_offset, header.end_offset
-            self.slot_count = header.slot_count
-            self.count = min(max(header.index_count, 1), entries)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the next key must go to another file."""
-        return self.count >= self.entries
-
-    def reserve_next(self) -> Self:
-        """Make sure the header, all slots and the next entries have their space on the disk."""
-        end = min(self.entry_base + (self.count + 1) * ENTRY_SIZE, self.region.size)
-        if end > self._reserved:
-            reserved = min(end + RESERVE_STEP, self.region.size)
-            self.region.reserve(self._reserved, reserved)
-            self._reserved = reserved
-        whole = (self._reserved - self.entry_base) // ENTRY_SIZE
-        self._room_end = self.entry_base + min(whole, self.entries) * ENTRY_SIZE
-        return self
-
-    def insert(
-        self, hashes: Sequence[int], start: int, physical_offset: int, store_timestamp: int
-    ) -> int:
-        """Add entries for ``hashes[start:]``, the keys of one message, while there is room.
-
-        Return the number of the first hash that found none; the file is full then, or has no
-        more space reserved.
-        """
-        view, slots = self.view, self.slots
-        count, begin = self.count, self.begin_time
-        at = self.entry_base + count * ENTRY_SIZE
-        seconds = (store_timestamp - begin) // 1000 if 0 < begin < store_timestamp else 0
-        if seconds > INT_MAX:
-            seconds = INT_MAX
-        done = start
-        for key_hash in hashes[start:] if start else hashes:
-            if at >= self._room_end:
-                break
-            slot_at = HEADER_SIZE + key_hash % slots * SLOT_SIZE
-            previous = _read_slot(view, slot_at)[0]
-            if previous <= 0 or previous > count:
-                previous = 0
-                self.slot_count += 1
-            _write_entry(view, at, key_hash, physical_offset, seconds, previous)
-            _write_slot(view, slot_at, count)
-            if count <= 1:
-                self.begin_offset = physical_offset
-                self.begin_time = store_timestamp
-                # The first entry of a file was measured from the end of the file before; the
-                # others are from here on.
-                seconds = 0
-            count += 1
-            at += ENTRY_SIZE
-            done += 1
-        if done > start:
-            self.count = count
-            self.end_offset = physical_offset
-            self.end_time = store_timestamp
-            self.dirty = True
-        return done
-
-    def write_header(self) -> None:
-        """Put the counters into the mapping."""
-        if self.dirty:
-            IndexHeader(
-                self.begin_time,
-                self.end_time,
-                self.begin_offset,
-                self.end_offset,
-                self.slot_count,
-                self.count,
-            ).pack_into(self.view)
-            self.dirty = False
-
-    def entry(self, number: int) -> tuple[int, int, int, int]:
-        """Return (hash, physical offset, seconds, previous) of entry ``number``."""
-        fields: tuple[int, int, int, int] = ENTRY.unpack_from(
-            self.view, self.entry_base + number * ENTRY_SIZE
-        )
-        return fields
-
-    def collect(self, key_hash: int, found: list[int], *, most: int, begin: int, end: int) -> None:
-        """Add the offsets of a key within a time range to ``found``, newest first."""
-        (number,) = SLOT.unpack_from(self.view, HEADER_SIZE + key_hash % self.slots * SLOT_SIZE)
-        while 0 < number < self.count and len(found) < most:
-            entry_hash, offset, seconds, previous = self.entry(number)
-            if seconds < 0:
-                return
-            time = self.begin_time + seconds * 1000
-            if entry_hash == key_hash and begin <= time <= end:
-                found.append(offset)
-            # A chain only leads to older entries; anything else is damage and would loop.
-            if previous >= number or time < begin:
-                return
-            number = previous
-
-    def count_below(self, physical_offset: int) -> int:
-        """Return the entry count with only the entries of records below ``physical_offset``."""
-        low, high = 1, self.count
-        while low < high:
-            middle = (low + high) // 2
-            if self.entry(middle)[1] < physical_offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low
-
-    def cut(
-        self, count: int, store_time_of: Callable[[int], int], *, slot_count: int | None = None
-    ) -> None:
-        """Keep only the entries below number ``count``, as if no other had ever been added.
-
-        Entries from ``count`` on may be torn, so nothing is read from them: slots that lead to
-        them are found by looking at every slot, and get the newest kept entry of their chain by
-        one walk over the kept entries.
-        """
-        view, slots = self.view, self.slots
-        newest: dict[int, int] = {}
-        with view[HEADER_SIZE : self.entry_base] as slots_view:
-            for slot, (number,) in enumerate(SLOT.iter_unpack(slots_view)):
-                if number >= count or number < 0:
-                    newest[slot] = 0
-        first, end = self.entry_base + ENTRY_SIZE, self.entry_base + count * ENTRY_SIZE
-        empty_slots = 0
-        with view[first:end] as kept:
-            for number, (key_hash, _, _, previous) in enumerate(ENTRY.iter_unpack(kept), 1):
-                if key_hash % slots in newest:
-                    newest[key_hash % slots] = number
-                empty_slots += previous == 0
-        for slot, number in newest.items():
-            SLOT.pack_into(view, HEADER_SIZE + slot * SLOT_SIZE, number)
-        _zero(view, end)
-        self.count = count
-        self.slot_count = empty_slots if slot_count is None else slot_count
-        if count > 1:
-            self.end_offset = self.entry(count - 1)[1]
-            self.end_time = store_time_of(self.end_offset)
-        self.dirty = True
-        self.write_header()
-        self.region.sync()
-
-    def sync(self) -> None:
-        """Bring the file to stable storage.
-
-        Raises:
-            FlushFailedError: for want of space or otherwise; what was not written may be lost.
-        """
-        try:
-            self.region.sync()
-        except StoreError as error:
-            raise FlushFailedError(self.region.path, error) from error
-
-    def close(self) -> None:
-        """Unmap the file."""
-        self.view = memoryview(b"")
-        self.region.close()
-
-
-def _zero(view: memoryview, start: int, chunk: int = 1 << 20) -> None:
-    """Zero ``view`` from ``start`` on, touching only what is not zero already."""
-    zeros = bytes(chunk)
-    for at in range(start, len(view), chunk):
-        piece = view[at : at + chunk]
-        if piece != zeros[: len(piece)]:
-            piece[:] = zeros[: len(piece)]
-        piece.release()
 
 
 class KeyIndex:
@@ -372,6 +172,19 @@ class KeyIndex:
                 self._complete_offset = physical_offset
             first = following
         return len(entries)
+
+    def has_room(self, key_count: int) -> bool:
+        """Whether ``key_count`` more keys go into the last file as it is."""
+        return not key_count or (bool(self.files) and self.files[-1].has_room(key_count))
+
+    def insert_run(self, run: RunKeys, store_timestamp: int) -> None:
+        """Add the keys of messages that are newer than all others; `has_room` has said yes."""
+        prefixes: list[int] = []
+        for topic, count in run.topics:
+            prefixes += (self.topic_hash(topic),) * count
+        offsets = run.physical_offsets
+        self.files[-1].insert_run(prefixes, run.keys, offsets, store_timestamp)
+        self._complete_offset = offsets[-1]
 
     def _roll(self) -> KeyIndexFile:
         """Open the next file; it starts where the full one ended, as RocketMQ's does."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from flintmq.format.errors import CorruptRecordError, EndOfRecords
 from flintmq.format.record import Blank, check_record
-from flintmq.store.dispatch import request_from_record
+from flintmq.store.dispatch_request import request_from_record
 from flintmq.store.torn_write import is_torn
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from flintmq.format.record import CheckedRecord
     from flintmq.store.commit_log import CommitLog
     from flintmq.store.config import StoreConfig
-    from flintmq.store.dispatch import DispatchRequest
+    from flintmq.store.dispatch_request import DispatchRequest
     from flintmq.store.mapped_file import MappedFile
 
 OFFSET_MAX: Final = (1 << 63) - 1

@@ -29,13 +29,14 @@ from flintmq.store.reading import StoreReader
 from flintmq.store.recovery import Recovery
 from flintmq.store.results import PutStatus
 from flintmq.store.retention import Retention
+from flintmq.store.runs import RunAppender
 from flintmq.store.schedule import ScheduleService
 from flintmq.store.services import Service
 from flintmq.store.statistics import StoreStatistics
 from flintmq.store.transient_pool import TransientPool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from types import TracebackType
 
     from flintmq.format.record import Record
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from flintmq.store.reading import MessageFilter, QueryResult
     from flintmq.store.recovery_report import RecoveryReport
     from flintmq.store.results import GetResult, PutResult
+    from flintmq.store.run_encoding import Run, RunBatch, RunMessage
 
 logger = logging.getLogger(__name__)
 
@@ -154,6 +156,14 @@ class MessageStore:
                 flags=self.flags,
                 statistics=self.statistics,
                 delay_levels=self.delay_levels,
+                clock=clock,
+            )
+            self._runs = RunAppender(
+                config,
+                self.appender,
+                self.log,
+                self.dispatcher,
+                statistics=self.statistics,
                 clock=clock,
             )
             self.reader = StoreReader(config, self.log, self.queues, self.index)
@@ -305,6 +315,13 @@ class MessageStore:
         if self.dispatcher.waiting >= DISPATCH_EVERY:
             self.dispatcher.run()
         return result
+
+    def put_run(self, messages: Sequence[RunMessage | RunBatch], store_host: bytes) -> Run | None:
+        """Append plain messages together; None means that nothing was done, and to use ``put``.
+
+        Only for a store that flushes in the background: nobody is told when the disk has them.
+        """
+        return self._runs.put(messages, store_host)
 
     def put_durably(self, message: Message | MessageBatch) -> PutResult:
         """Append a message or batch and wait as long as its promise asks for.

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from flintmq.store.clock import Clock
     from flintmq.store.commit_log import CommitLog
     from flintmq.store.config import StoreConfig
-    from flintmq.store.dispatch import Dispatcher, DispatchRequest
+    from flintmq.store.dispatch import Dispatcher
+    from flintmq.store.dispatch_request import DispatchRequest
     from flintmq.store.key_index import KeyIndex
     from flintmq.store.mapped_file import MappedFile
     from flintmq.store.queue_table import QueueTable, StoredQueue

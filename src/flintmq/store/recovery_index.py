@@ -12,7 +12,7 @@ from flintmq.store.key_index import IndexedMessage
 if TYPE_CHECKING:
     from flintmq.format.checkpoint import Checkpoint, CheckpointMarks
     from flintmq.store.commit_log import CommitLog
-    from flintmq.store.dispatch import DispatchRequest
+    from flintmq.store.dispatch_request import DispatchRequest
     from flintmq.store.key_index import KeyIndex
     from flintmq.store.log_walk import LogWalk
     from flintmq.store.recovery_report import RecoveryReport

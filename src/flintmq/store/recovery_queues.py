@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from flintmq.format.checkpoint import CheckpointMarks
     from flintmq.store.commit_log import CommitLog
-    from flintmq.store.dispatch import DispatchRequest
+    from flintmq.store.dispatch_request import DispatchRequest
     from flintmq.store.log_walk import LogWalk
     from flintmq.store.queue_table import QueueTable, StoredQueue
     from flintmq.store.recovery_report import RecoveryReport

@@ -164,6 +164,11 @@ class StoreStatistics:
         if elapsed_us > self.put_time_max_us:
             self.put_time_max_us = elapsed_us
 
+    def record_puts(self, topic: str, count: int, size: int, each_us: int) -> None:
+        """Count ``count`` puts of single messages that together took ``size`` bytes of the log."""
+        self.record_put(topic, count, size, each_us)
+        self._latency_counts[bisect_right(_PUT_BOUNDS_US, each_us)] += count - 1
+
     def record_failed_put(self) -> None:
         """Count one put that was refused or went wrong."""
         self.failed_put_count += 1

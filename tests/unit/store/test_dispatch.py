@@ -1,11 +1,11 @@
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from flintmq.store import dispatch, message_store
-from flintmq.store.dispatch import QueueSlot, multi_slots
+from flintmq.store.dispatch_request import QueueSlot, multi_slots
 from flintmq.store.errors import DiskFullError, StoreIOError
 from flintmq.store.flags import RunningFlag
 from flintmq.store.message_store import MessageStore
@@ -176,9 +176,10 @@ class Listener:
         tags_code: int,
         store_timestamp: int,
         bitmap: bytes | None,
-        properties: Mapping[str, str],
+        read_properties: Callable[[], Mapping[str, str]],
     ) -> None:
-        self.heard.append((topic, queue_id, queue_offset, tags_code, bitmap, dict(properties)))
+        properties = dict(read_properties())
+        self.heard.append((topic, queue_id, queue_offset, tags_code, bitmap, properties))
         assert store_timestamp == STORE_MS
         if self.store is not None:
             # A held pull is answered from here: what it was woken for can be read.

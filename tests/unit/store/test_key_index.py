@@ -1,10 +1,15 @@
 import datetime
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from flintmq.format.index_file import file_size, key_text_hash
+from flintmq.store import key_index_file
 from flintmq.store.errors import DiskFullError, FlushFailedError
-from flintmq.store.key_index import IndexedMessage, KeyIndex, KeyIndexFile
+from flintmq.store.key_index import IndexedMessage, KeyIndex
+from flintmq.store.key_index_file import KeyIndexFile
+from flintmq.store.run_encoding import RunKeys
 from flintmq.testing import ROOT, Fault, ManualClock, SimulatedFiles
 from tests.unit.store.store_kit import STORE_MS, new_files, open_store
 from tests.unit.store.test_appending import put_vectors
@@ -370,3 +375,51 @@ def test_the_size_of_a_file_follows_from_slots_and_entries(
     index.insert([one(0, "k")])
     (entry,) = files.list(DIRECTORY)
     assert entry.size == file_size(13, 5) == 40 + 13 * 4 + 5 * 20
+
+
+# -- runs ------------------------------------------------------------------------------------
+
+
+@given(
+    runs=st.lists(
+        st.lists(
+            st.one_of(st.sampled_from(["k1", "k2", "k3"]), st.text(max_size=70)).filter(bool),
+            min_size=1,
+            max_size=80,
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    slots=st.sampled_from([1, 7, 1000]),
+    in_arrays=st.booleans(),
+)
+@settings(max_examples=80, deadline=None)
+def test_a_run_leaves_what_its_keys_leave_one_by_one(
+    runs: list[list[str]], slots: int, in_arrays: bool
+) -> None:
+    single_files, run_files = new_files(), new_files()
+    single, together = make(single_files, slots, 1000), make(run_files, slots, 1000)
+    for index in (single, together):
+        index.insert([one(100, "first")])
+    for number, keys in enumerate(runs, 2):
+        time = STORE_MS + number * 900
+        keyed = [key.encode() for key in keys]
+        offsets = [number * 1000 + at for at in range(len(keys))]
+        single.insert([one(at, key, time=time) for at, key in zip(offsets, keys, strict=True)])
+        assert together.has_room(len(keys))
+        # As if numpy were missing, or as if it paid for few keys already.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(key_index_file, "ARRAY_COUNT_MIN", 1 if in_arrays else 1 << 20)
+            together.insert_run(RunKeys(keyed, offsets, [("T", len(keys))]), time)
+    for index in (single, together):
+        index.write_headers()
+    assert bytes(together.files[0].view) == bytes(single.files[0].view)
+    assert header(together.files[0]) == header(single.files[0])
+
+
+def test_a_run_has_room_only_in_a_file_that_has_begun(index: KeyIndex) -> None:
+    assert index.has_room(0)
+    assert not index.has_room(1)
+    index.insert([one(100, "first")])
+    assert index.has_room(3)
+    assert not index.has_room(4)

@@ -1,0 +1,322 @@
+"""One file of the key index: a hash table with chains (see ``flintmq.format.index_file``)."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import struct
+from typing import TYPE_CHECKING, Final, Self
+
+from flintmq.format.hash_batch import hash_keys
+from flintmq.format.index_file import (
+    ENTRY,
+    ENTRY_SIZE,
+    HEADER_SIZE,
+    SLOT,
+    SLOT_SIZE,
+    IndexHeader,
+)
+from flintmq.format.java import index_hash
+from flintmq.store.errors import FlushFailedError, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from flintmq.store.files import MappedRegion
+
+INT_MAX: Final = 2**31 - 1
+SIGN: Final = 1 << 31
+RESERVE_STEP: Final = 256 * 1024
+ARRAY_COUNT_MIN: Final = 32
+"""Keys from which on arrays are quicker than a loop."""
+
+PACK_COUNT_MAX: Final = 64
+"""Entries written at once."""
+ENTRY_FIELD_COUNT: Final = 4
+
+_read_slot: Final = SLOT.unpack_from
+_write_slot: Final = SLOT.pack_into
+_write_entry: Final = ENTRY.pack_into
+
+
+@functools.cache
+def _insert_many() -> Callable[..., int]:
+    """Return what inserts many keys: in arrays where numpy is installed.
+
+    It is loaded when it is needed first, since loading it takes longer than a broker's start.
+    """
+    try:
+        return importlib.import_module("flintmq.store.index_arrays").insert_keys
+    except ImportError:
+        return insert_few
+
+
+@functools.lru_cache(maxsize=PACK_COUNT_MAX)
+def _entries(count: int) -> struct.Struct:
+    """Return the layout of so many entries behind each other."""
+    return struct.Struct(">" + ENTRY.format.removeprefix(">") * count)
+
+
+def insert_few(
+    view: memoryview,
+    prefixes: Sequence[int],
+    keys: Sequence[bytes],
+    physical_offsets: Sequence[int],
+    *,
+    slots: int,
+    first: int,
+    seconds: int,
+) -> int:
+    """Write the entries of some keys from number ``first`` on; return how many slots are new.
+
+    Entries stand behind each other, so they are written at once, and a slot only gets the number
+    of the last entry that is in it.
+    """
+    newest: dict[int, int] = {}
+    fields: list[int] = []
+    count, new_slots = first, 0
+    for key_hash, physical_offset in zip(hash_keys(prefixes, keys), physical_offsets, strict=True):
+        if key_hash >= SIGN:
+            key_hash = index_hash(key_hash)
+        slot = key_hash % slots
+        previous = newest.get(slot)
+        if previous is None:
+            previous = _read_slot(view, HEADER_SIZE + slot * SLOT_SIZE)[0]
+            if previous <= 0 or previous > first:
+                previous = 0
+                new_slots += 1
+        fields += (key_hash, physical_offset, seconds, previous)
+        newest[slot] = count
+        count += 1
+    at = HEADER_SIZE + slots * SLOT_SIZE + first * ENTRY_SIZE
+    for start in range(0, len(fields), PACK_COUNT_MAX * ENTRY_FIELD_COUNT):
+        some = fields[start : start + PACK_COUNT_MAX * ENTRY_FIELD_COUNT]
+        _entries(len(some) // ENTRY_FIELD_COUNT).pack_into(view, at, *some)
+        at += PACK_COUNT_MAX * ENTRY_SIZE
+    for slot, number in newest.items():
+        _write_slot(view, HEADER_SIZE + slot * SLOT_SIZE, number)
+    return new_slots
+
+
+class KeyIndexFile:
+    """One hash file.  Counters live here and reach the header by ``write_header``."""
+
+    def __init__(self, region: MappedRegion, *, slots: int, entries: int, fresh: bool) -> None:
+        self.region = region
+        self.view = region.view
+        self.name = int(region.path.name)
+        self.slots = slots
+        self.entries = entries
+        self.entry_base = HEADER_SIZE + slots * SLOT_SIZE
+        self.begin_time = self.end_time = 0
+        self.begin_offset = self.end_offset = 0
+        self.slot_count = 0
+        self.count = 1
+        self.dirty = False
+        self._reserved = 0
+        self._room_end = 0
+        """Where the entries end for which space is reserved."""
+        if not fresh:
+            header = IndexHeader.unpack_from(region.view)
+            self.begin_time, self.end_time = header.begin_timestamp, header.end_timestamp
+            self.begin_offset, self.end_offset = header.begin_offset, header.end_offset
+            self.slot_count = header.slot_count
+            self.count = min(max(header.index_count, 1), entries)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next key must go to another file."""
+        return self.count >= self.entries
+
+    def reserve_next(self) -> Self:
+        """Make sure the header, all slots and the next entries have their space on the disk."""
+        end = min(self.entry_base + (self.count + 1) * ENTRY_SIZE, self.region.size)
+        if end > self._reserved:
+            reserved = min(end + RESERVE_STEP, self.region.size)
+            self.region.reserve(self._reserved, reserved)
+            self._reserved = reserved
+        whole = (self._reserved - self.entry_base) // ENTRY_SIZE
+        self._room_end = self.entry_base + min(whole, self.entries) * ENTRY_SIZE
+        return self
+
+    def insert(
+        self, hashes: Sequence[int], start: int, physical_offset: int, store_timestamp: int
+    ) -> int:
+        """Add entries for ``hashes[start:]``, the keys of one message, while there is room.
+
+        Return the number of the first hash that found none; the file is full then, or has no
+        more space reserved.
+        """
+        view, slots = self.view, self.slots
+        count, begin = self.count, self.begin_time
+        at = self.entry_base + count * ENTRY_SIZE
+        seconds = (store_timestamp - begin) // 1000 if 0 < begin < store_timestamp else 0
+        if seconds > INT_MAX:
+            seconds = INT_MAX
+        done = start
+        for key_hash in hashes[start:] if start else hashes:
+            if at >= self._room_end:
+                break
+            slot_at = HEADER_SIZE + key_hash % slots * SLOT_SIZE
+            previous = _read_slot(view, slot_at)[0]
+            if previous <= 0 or previous > count:
+                previous = 0
+                self.slot_count += 1
+            _write_entry(view, at, key_hash, physical_offset, seconds, previous)
+            _write_slot(view, slot_at, count)
+            if count <= 1:
+                self.begin_offset = physical_offset
+                self.begin_time = store_timestamp
+                # The first entry of a file was measured from the end of the file before; the
+                # others are from here on.
+                seconds = 0
+            count += 1
+            at += ENTRY_SIZE
+            done += 1
+        if done > start:
+            self.count = count
+            self.end_offset = physical_offset
+            self.end_time = store_timestamp
+            self.dirty = True
+        return done
+
+    def has_room(self, count: int) -> bool:
+        """Whether ``count`` more entries only have to be written down."""
+        return self.count > 1 and self.entry_base + (self.count + count) * ENTRY_SIZE <= (
+            self._room_end
+        )
+
+    def insert_run(
+        self,
+        prefixes: Sequence[int],
+        keys: Sequence[bytes],
+        physical_offsets: Sequence[int],
+        store_timestamp: int,
+    ) -> None:
+        """Add the entries of keys of one store time, for which `has_room` has said yes.
+
+        It leaves what `insert` would for one after the other.  ``prefixes`` are the hashes of
+        the texts before the keys.
+        """
+        insert = insert_few if len(keys) < ARRAY_COUNT_MIN else _insert_many()
+        begin = self.begin_time
+        seconds = (store_timestamp - begin) // 1000 if 0 < begin < store_timestamp else 0
+        self.slot_count += insert(
+            self.view,
+            prefixes,
+            keys,
+            physical_offsets,
+            slots=self.slots,
+            first=self.count,
+            seconds=min(seconds, INT_MAX),
+        )
+        self.count += len(keys)
+        self.end_offset = physical_offsets[-1]
+        self.end_time = store_timestamp
+        self.dirty = True
+
+    def write_header(self) -> None:
+        """Put the counters into the mapping."""
+        if self.dirty:
+            IndexHeader(
+                self.begin_time,
+                self.end_time,
+                self.begin_offset,
+                self.end_offset,
+                self.slot_count,
+                self.count,
+            ).pack_into(self.view)
+            self.dirty = False
+
+    def entry(self, number: int) -> tuple[int, int, int, int]:
+        """Return (hash, physical offset, seconds, previous) of entry ``number``."""
+        fields: tuple[int, int, int, int] = ENTRY.unpack_from(
+            self.view, self.entry_base + number * ENTRY_SIZE
+        )
+        return fields
+
+    def collect(self, key_hash: int, found: list[int], *, most: int, begin: int, end: int) -> None:
+        """Add the offsets of a key within a time range to ``found``, newest first."""
+        (number,) = SLOT.unpack_from(self.view, HEADER_SIZE + key_hash % self.slots * SLOT_SIZE)
+        while 0 < number < self.count and len(found) < most:
+            entry_hash, offset, seconds, previous = self.entry(number)
+            if seconds < 0:
+                return
+            time = self.begin_time + seconds * 1000
+            if entry_hash == key_hash and begin <= time <= end:
+                found.append(offset)
+            # A chain only leads to older entries; anything else is damage and would loop.
+            if previous >= number or time < begin:
+                return
+            number = previous
+
+    def count_below(self, physical_offset: int) -> int:
+        """Return the entry count with only the entries of records below ``physical_offset``."""
+        low, high = 1, self.count
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle)[1] < physical_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def cut(
+        self, count: int, store_time_of: Callable[[int], int], *, slot_count: int | None = None
+    ) -> None:
+        """Keep only the entries below number ``count``, as if no other had ever been added.
+
+        Entries from ``count`` on may be torn, so nothing is read from them: slots that lead to
+        them are found by looking at every slot, and get the newest kept entry of their chain by
+        one walk over the kept entries.
+        """
+        view, slots = self.view, self.slots
+        newest: dict[int, int] = {}
+        with view[HEADER_SIZE : self.entry_base] as slots_view:
+            for slot, (number,) in enumerate(SLOT.iter_unpack(slots_view)):
+                if number >= count or number < 0:
+                    newest[slot] = 0
+        first, end = self.entry_base + ENTRY_SIZE, self.entry_base + count * ENTRY_SIZE
+        empty_slots = 0
+        with view[first:end] as kept:
+            for number, (key_hash, _, _, previous) in enumerate(ENTRY.iter_unpack(kept), 1):
+                if key_hash % slots in newest:
+                    newest[key_hash % slots] = number
+                empty_slots += previous == 0
+        for slot, number in newest.items():
+            SLOT.pack_into(view, HEADER_SIZE + slot * SLOT_SIZE, number)
+        _zero(view, end)
+        self.count = count
+        self.slot_count = empty_slots if slot_count is None else slot_count
+        if count > 1:
+            self.end_offset = self.entry(count - 1)[1]
+            self.end_time = store_time_of(self.end_offset)
+        self.dirty = True
+        self.write_header()
+        self.region.sync()
+
+    def sync(self) -> None:
+        """Bring the file to stable storage.
+
+        Raises:
+            FlushFailedError: for want of space or otherwise; what was not written may be lost.
+        """
+        try:
+            self.region.sync()
+        except StoreError as error:
+            raise FlushFailedError(self.region.path, error) from error
+
+    def close(self) -> None:
+        """Unmap the file."""
+        self.view = memoryview(b"")
+        self.region.close()
+
+
+def _zero(view: memoryview, start: int, chunk: int = 1 << 20) -> None:
+    """Zero ``view`` from ``start`` on, touching only what is not zero already."""
+    zeros = bytes(chunk)
+    for at in range(start, len(view), chunk):
+        piece = view[at : at + chunk]
+        if piece != zeros[: len(piece)]:
+            piece[:] = zeros[: len(piece)]
+        piece.release()
