@@ -17,6 +17,7 @@ from flintmq.client.offset_store import NotedOffsets, OffsetStore
 from flintmq.client.orderly_consuming import OrderlyConsuming
 from flintmq.client.push_settings import PushSettings
 from flintmq.client.send_back import SendBack
+from flintmq.format.record import Record
 from flintmq.model.message_queue import MessageQueue
 
 QUEUE: Final = MessageQueue("orders", "broker-a", 0)
@@ -24,24 +25,25 @@ NOW_MS: Final = 1_700_000_000_000
 
 
 def message(offset: int) -> ReceivedMessage:
-    return ReceivedMessage(
-        topic=QUEUE.topic,
-        body=b"%d" % offset,
-        queue=QUEUE,
+    record = Record(
+        size=100,
+        body_crc=0,
+        queue_id=QUEUE.queue_id,
+        flag=0,
         queue_offset=offset,
         physical_offset=offset * 100,
-        properties={},
-        flag=0,
         sys_flag=0,
         born_timestamp=0,
-        born_host="",
+        born_host=bytes(8),
         store_timestamp=0,
-        store_host="",
+        store_host=bytes(8),
         reconsume_times=0,
         prepared_transaction_offset=0,
-        offset_message_id=f"{offset:032X}",
-        store_size=100,
+        body=b"%d" % offset,
+        topic=QUEUE.topic,
+        properties_text=b"",
     )
+    return ReceivedMessage(record, QUEUE)
 
 
 def is_wanted(offset: int) -> bool:

@@ -7,12 +7,14 @@ from typing import Final
 
 from flintmq.format.batch import BatchItem, encode_batch
 from flintmq.format.properties import encode_properties
+from flintmq.format.record import dispatch_fields
 from flintmq.model.message import Message, MessageBatch
 from flintmq.store.config import FlushMode, StoreConfig
 from flintmq.store.files import Files
 from flintmq.store.message_store import MessageStore
 from flintmq.store.recovery_report import RecoveryReport
 from flintmq.store.results import PutResult, PutStatus
+from flintmq.store.run_encoding import RunBatch, RunMessage, RunTarget
 from flintmq.testing import ROOT, ManualClock, SimulatedFiles
 from tests.property.store_ledger import Ledger, assert_true, raw_records
 
@@ -146,6 +148,8 @@ class Driver:
             + [self.read] * 2
             + [self.flush, self.dispatch, self.checkpoint]
         )
+        if not variant.is_sync:
+            self._steps += [self.put_run] * 3
         if variant.config.enable_multi_dispatch:
             self._steps += [self.put_multi] * 4
         if variant.has_pool:
@@ -253,6 +257,39 @@ class Driver:
         )
         self._bodies = [item.body for item in items]
         self._answered(store.put_batch(batch))
+
+    def put_run(self) -> None:
+        """Put messages and a batch together; a store that cannot take them changes nothing."""
+        store = self._store()
+        store.dispatch()
+        end = store.log.end_offset
+        targets = [RunTarget(topic, queue_id) for topic in ("T0", "T1") for queue_id in (0, 1)]
+        messages: list[RunMessage | RunBatch] = [
+            self._run_message(self.rng.choice(targets)) for _ in range(self.rng.randint(1, 3))
+        ]
+        self._bodies = [one.body for one in messages]
+        if self.rng.random() < 0.5:
+            items = [BatchItem(0, self._body(30), self._item_properties()) for _ in range(2)]
+            body = encode_batch(items)
+            messages.append(RunBatch(targets[0], START_MS, BORN_HOST, body, b"CLUSTER\x01c"))
+            self._bodies += [item.body for item in items]
+        run = store.put_run(messages, STORE_HOST)
+        if run is None:
+            assert store.log.end_offset == end
+            self._bodies = []
+            return
+        entries = [self.ledger.add(raw) for raw in raw_records(store, end)]
+        assert [entry.offset for entry in entries] == run.physical_offsets
+        assert [bytes(entry.record.body) for entry in entries] == self._bodies
+        assert [entry.units[0][1] for entry in entries] == run.queue_offsets
+        self._bodies = []
+        self.ledger.acknowledge()
+
+    def _run_message(self, target: RunTarget) -> RunMessage:
+        body = self._body(60)
+        text = self._item_properties()
+        tags, keys = dispatch_fields(b"", text, 0, None)
+        return RunMessage(target, 3, START_MS - 333, BORN_HOST, body, text, keys, tags)
 
     def read(self) -> None:
         """Read from some queue; what is served in synchronous mode is on the disk."""

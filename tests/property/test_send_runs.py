@@ -102,7 +102,7 @@ items = st.builds(BatchItem, st.sampled_from([0, 7]), bodies, texts.map(str.enco
 whole_batches = st.lists(items, min_size=1, max_size=6).map(encode_batch)
 odd_batches = st.one_of(whole_batches.map(lambda body: body[:-1]), st.binary(max_size=30))
 batches = st.integers(0, 9).flatmap(lambda number: whole_batches if number else odd_batches)
-ODD_FIELDS: Final = {
+ODD_FIELDS: Final[dict[str, list[str | None]]] = {
     "b": ["U", "%RETRY%g", "SCHEDULE_TOPIC_XXXX", None],
     "e": ["1", "3", "-1", "9", "x", None],
     "f": ["1", "2", "4", "16", "x"],

@@ -46,9 +46,11 @@ def _insert_many() -> Callable[..., int]:
     It is loaded when it is needed first, since loading it takes longer than a broker's start.
     """
     try:
-        return importlib.import_module("flintmq.store.index_arrays").insert_keys
+        arrays = importlib.import_module("flintmq.store.index_arrays")
     except ImportError:
         return insert_few
+    insert: Callable[..., int] = arrays.insert_keys
+    return insert
 
 
 @functools.lru_cache(maxsize=PACK_COUNT_MAX)
