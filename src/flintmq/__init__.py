@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from flintmq.client.sharing import MessageModel
     from flintmq.model.message_queue import MessageQueue
 
-__version__ = version("flintmq")
+    __version__: str
 
 __all__ = [
     "AsyncLitePullConsumer",
@@ -74,6 +73,8 @@ _HOMES: Final = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("flintmq")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,27 +7,41 @@ from collections.abc import Sequence
 
 import click
 
-from flintmq import __version__
+import flintmq as package
 from flintmq.cli.exit_codes import EXIT_INTERRUPTED, EXIT_UNREADABLE
+from flintmq.cli.lazy_group import LazyGroup
 from flintmq.cli.output import OutputClosedError
-from flintmq.cli.pipeline import pipeline
-from flintmq.cli.serving import broker_command, namesrv_command, serve_command
-from flintmq.cli.store import store
 from flintmq.cli.text import printable
 from flintmq.errors import FlintError
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="flintmq")
+def _print_version(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
+    if is_wanted and not context.resilient_parsing:
+        click.echo(f"flintmq, version {package.__version__}")
+        context.exit()
+
+
+@click.group(
+    cls=LazyGroup,
+    commands_at={
+        "serve": "flintmq.cli.serving:serve_command",
+        "namesrv": "flintmq.cli.serving:namesrv_command",
+        "broker": "flintmq.cli.serving:broker_command",
+        "store": "flintmq.cli.store:store",
+        "pipeline": "flintmq.cli.pipeline:pipeline",
+    },
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
 def flintmq() -> None:
     """FlintMQ: Apache RocketMQ 4.9, rebuilt in Python."""
-
-
-flintmq.add_command(serve_command)
-flintmq.add_command(namesrv_command)
-flintmq.add_command(broker_command)
-flintmq.add_command(store)
-flintmq.add_command(pipeline)
 
 
 def run(arguments: Sequence[str]) -> int:
