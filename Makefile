@@ -9,13 +9,16 @@ DATA ?= .run/data
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
     --no-header --no-annotate --quiet --upgrade
 
-.PHONY: help run demo-store setup setup-dev test check format bench bench-pipeline bench-broker bench-client lock java node clean
+.PHONY: help run demo demo-store setup setup-dev test check format bench bench-pipeline bench-broker bench-client lock java node clean
 
 help: ## what the targets do
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
 
 run: setup ## set up and serve: a name server and a broker, until interrupted
 	$(BIN)/flintmq serve --data $(DATA)
+
+demo: setup-dev java ## the tour: a shop on a cluster, and everything Spark does with its data
+	$(BIN)/python -m examples.tour --out .run/demo $(ARGS)
 
 demo-store: setup ## show the store at work: write, read, recover, verify
 	$(BIN)/python examples/store_demo.py

@@ -1,42 +1,63 @@
 """Benchmarks of the client: ``python -m bench.client``, or ``make bench-client``.
 
-One broker process serves both clients in turn: ours, and the C++ client of PyPI's ``rocketmq``
-package where that is installed.  What counts is the ratio of one run.
+One broker process serves all in turn: our client, and the C++ client of PyPI's ``rocketmq``
+package where that is installed.  Every piece of work runs in a process of its own; whoever comes
+first in one round comes last in the next.  What counts is the ratio within one run.
 """
 
 import argparse
-import asyncio
 import importlib.util
 import json
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 
-from flintmq import AsyncProducer, AsyncPushConsumer, ConsumeFrom, Message, Producer
+from flintmq.testing import EmbeddedCluster
 
-BODY = b"x" * 128
-READY = re.compile(r"ready: namesrv=(\S+)")
-BATCH_COUNT = 32
-IN_FLIGHT = 256
+OURS: Final = "bench.client_ours"
+THEIRS: Final = "bench.client_theirs"
+CASE_TIMEOUT_S: Final = 300
+CLUSTER_STARTS: Final = 10
+
+_READY: Final = re.compile(r"ready: namesrv=(\S+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """Messages a second of one client in one discipline."""
+class Work(NamedTuple):
+    """One row of the table: what is done, how often, and what theirs is compared with."""
 
-    client: str
     what: str
+    name: str
+    factor: float
+    theirs: str
+    topic: str | None = None
+
+
+WORKS: Final = (
+    Work("send one by one", "one_by_one", 0.1, "one_by_one"),
+    Work("send, 256 in flight", "in_flight", 1, "in_flight"),
+    Work("batches of 16", "batches", 4, "batches"),
+    # The C++ client waits for each batch: it has no other way.
+    Work("batches of 16, 8 in flight", "batches_in_flight", 4, "batches"),
+    Work("push consumption, coroutine", "consumption", 4, "consumption", "filled"),
+    Work("push consumption, function", "consumption_in_threads", 4, "consumption", "filled"),
+)
+
+
+class Rate(NamedTuple):
+    """Messages a second, by the clock and by the client's processor time."""
+
     per_second: float
+    per_cpu_second: float
 
 
 @contextmanager
@@ -47,7 +68,7 @@ def broker() -> Iterator[str]:
         command += ["--namesrv-port", "0", "--broker-port", "0", "--log-level", "warning"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
-            found = READY.search(process.stdout.readline())
+            found = _READY.search(process.stdout.readline())
             assert found is not None, "the broker did not start"
             try:
                 yield found[1]
@@ -55,148 +76,93 @@ def broker() -> Iterator[str]:
                 process.terminate()
 
 
-def timed(client: str, what: str, count: int, work: Callable[[], object]) -> Rate:
-    began = time.perf_counter()
-    work()
-    return Rate(client, what, count / (time.perf_counter() - began))
+def run_case(module: str, work: str, namesrv: str, topic: str, count: int) -> Rate:
+    """Do a piece of work in a process of its own."""
+    command = [sys.executable, "-m", "bench.client_case", module, work, namesrv, topic, str(count)]
+    # The C++ client prints to standard output whenever it likes; the last line is ours.
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, text=True, check=True, timeout=CASE_TIMEOUT_S
+    )
+    took = json.loads(done.stdout[done.stdout.rindex("{") :])
+    return Rate(count / took["seconds"], count / took["cpu_seconds"])
 
 
-# -- ours --------------------------------------------------------------------------------------
+def measure(
+    *, messages: int, rounds: int, works: list[Work], console: Console
+) -> dict[str, dict[str, Rate]]:
+    """Return the median rates by work and client."""
+    has_theirs = importlib.util.find_spec("rocketmq") is not None
+    found: dict[str, dict[str, Rate]] = {}
+    for work in works:
+        count = int(messages * work.factor)
+        samples: dict[str, list[Rate]] = {}
+        with broker() as namesrv:
+            if work.topic is not None:
+                run_case(OURS, "batches", namesrv, work.topic, count)
+            cases = [("flintmq", OURS, work.name)]
+            if has_theirs:
+                cases.append(("rocketmq (C++)", THEIRS, work.theirs))
+            for number in range(rounds):
+                for client, module, name in cases[:: -1 if number % 2 else 1]:
+                    topic = work.topic or f"{module.rpartition('.')[2]}-{name}"
+                    rate = run_case(module, name, namesrv, topic, count)
+                    samples.setdefault(client, []).append(rate)
+                    console.print(f"{number + 1}/{rounds} {work.what}, {client}: {rate[0]:,.0f}/s")
+        found[work.what] = {client: _median(rates) for client, rates in samples.items()}
+    return found
 
 
-def our_sync(namesrv: str, count: int) -> Rate:
-    with Producer(namesrv=namesrv, group="bench") as producer:
-        message = Message(topic="sync", body=BODY)
-        producer.send(message)
-        return timed(
-            "flintmq",
-            "send one by one",
-            count,
-            lambda: [producer.send(message) for _ in range(count)],
-        )
+def _median(rates: list[Rate]) -> Rate:
+    return Rate(*(statistics.median(column) for column in zip(*rates, strict=True)))
 
 
-def our_async(namesrv: str, count: int) -> Rate:
-    async def main() -> Rate:
-        async with AsyncProducer(namesrv=namesrv, group="bench") as producer:
-            message = Message(topic="async", body=BODY)
-            await producer.send(message)
-            began = time.perf_counter()
-
-            async def sender() -> None:
-                for _ in range(count // IN_FLIGHT):
-                    await producer.send(message)
-
-            await asyncio.gather(*(sender() for _ in range(IN_FLIGHT)))
-            sent = count // IN_FLIGHT * IN_FLIGHT
-            return Rate("flintmq", "send, 256 in flight", sent / (time.perf_counter() - began))
-
-    return asyncio.run(main())
-
-
-def our_batches(namesrv: str, count: int) -> Rate:
-    async def main() -> Rate:
-        async with AsyncProducer(namesrv=namesrv, group="bench") as producer:
-            batch = [Message(topic="batch", body=BODY)] * BATCH_COUNT
-            await producer.send_batch(batch)
-            began = time.perf_counter()
-            for _ in range(count // BATCH_COUNT):
-                await producer.send_batch(batch)
-            elapsed = time.perf_counter() - began
-            return Rate("flintmq", "batches of 32", count / elapsed)
-
-    return asyncio.run(main())
-
-
-def our_consumption(namesrv: str, topic: str, count: int) -> Rate:
-    async def main() -> Rate:
-        done, seen = asyncio.Event(), 0
-
-        async def handle(messages: list[object]) -> None:
-            nonlocal seen
-            seen += len(messages)
-            if seen >= count:
-                done.set()
-
+def cluster_start_ms() -> float:
+    """Return the median time until a cluster inside a test is ready; the first one is left out."""
+    times = []
+    for _ in range(CLUSTER_STARTS + 1):
         began = time.perf_counter()
-        async with AsyncPushConsumer(
-            namesrv=namesrv,
-            group="bench-consumers",
-            subscriptions={topic: "*"},
-            handler=handle,
-            batch_size=32,
-            consume_from=ConsumeFrom.FIRST_OFFSET,
-        ):
-            await done.wait()
-            return Rate("flintmq", "push consumption", seen / (time.perf_counter() - began))
-
-    return asyncio.run(main())
+        with EmbeddedCluster():
+            times.append((time.perf_counter() - began) * 1000)
+    return statistics.median(times[1:])
 
 
-# -- the C++ client ----------------------------------------------------------------------------
-
-
-def their_rates(namesrv: str, count: int, topic: str, held: int) -> list[Rate]:
-    from rocketmq.client import Message as TheirMessage
-    from rocketmq.client import Producer as TheirProducer
-    from rocketmq.client import PushConsumer as TheirConsumer
-
-    producer = TheirProducer("their-bench")
-    producer.set_namesrv_addr(namesrv)
-    producer.start()
-    message = TheirMessage("their-sync")
-    message.set_body(BODY)
-    producer.send_sync(message)
-    rates = [
-        timed(
-            "rocketmq (C++)",
-            "send one by one",
-            count,
-            lambda: [producer.send_sync(message) for _ in range(count)],
-        )
-    ]
-    producer.shutdown()
-    done, seen = threading.Event(), 0
-
-    def handle(_: object) -> int:
-        nonlocal seen
-        seen += 1
-        if seen >= held:
-            done.set()
-        return 0
-
-    consumer = TheirConsumer("their-consumers")
-    consumer.set_namesrv_addr(namesrv)
-    consumer.subscribe(topic, handle)
-    began = time.perf_counter()
-    consumer.start()
-    done.wait(120)
-    rates.append(Rate("rocketmq (C++)", "push consumption", seen / (time.perf_counter() - began)))
-    consumer.shutdown()
-    return rates
+def show(found: dict[str, dict[str, Rate]], start_ms: float, console: Console) -> None:
+    """Print a table: ours, theirs where there is one, and the ratios."""
+    table = Table("what", "flintmq/s", "C++/s", "ratio", "ratio by processor time")
+    for what, rates in found.items():
+        ours, theirs = rates["flintmq"], rates.get("rocketmq (C++)")
+        cells = [what, f"{ours.per_second:,.0f}"]
+        if theirs is not None:
+            cells.append(f"{theirs.per_second:,.0f}")
+            cells.append(f"{ours.per_second / theirs.per_second:.2f}")
+            cells.append(f"{ours.per_cpu_second / theirs.per_cpu_second:.2f}")
+        table.add_row(*cells)
+    console.print(table)
+    console.print(f"EmbeddedCluster is ready after {start_ms:.0f} ms")
 
 
 def main() -> None:
+    """Measure and tell."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=20_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", help="rows whose name holds this text")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    count = arguments.messages
-    with broker() as namesrv:
-        rates = [
-            our_sync(namesrv, count // 10),
-            our_async(namesrv, count),
-            our_batches(namesrv, count * 4),
-            our_consumption(namesrv, "batch", count * 4),
-        ]
-        if importlib.util.find_spec("rocketmq") is not None:
-            rates += their_rates(namesrv, count // 10, "batch", count * 4)
-    table = Table("client", "what", "messages/s")
-    for rate in rates:
-        table.add_row(rate.client, rate.what, f"{rate.per_second:,.0f}")
-    Console().print(table)
+    console = Console()
+    works = [work for work in WORKS if (arguments.only or "") in work.what]
+    found = measure(
+        messages=arguments.messages, rounds=arguments.rounds, works=works, console=console
+    )
+    start_ms = cluster_start_ms()
+    show(found, start_ms, console)
     if arguments.json is not None:
-        arguments.json.write_text(json.dumps([asdict(rate) for rate in rates], indent=1))
+        rates = {
+            what: {client: rate._asdict() for client, rate in by_client.items()}
+            for what, by_client in found.items()
+        }
+        told = {"rates": rates, "cluster_start_ms": start_ms}
+        arguments.json.write_text(json.dumps(told, indent=1))
 
 
 if __name__ == "__main__":

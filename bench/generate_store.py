@@ -34,7 +34,9 @@ HOST: Final = pack_host("127.0.0.1", 10911)
 START_MS: Final = 1_700_000_000_000
 MESSAGES_PER_MS: Final = 100
 BODY_COUNT: Final = 1024
-CHUNK: Final = 1 << 16
+CHUNK_BYTES: Final = 16 << 20
+"""Of records that are made at once."""
+
 TAGS: Final = tuple("ABCDE")
 KEY_DIGITS: Final = 10
 ID_DIGITS: Final = 12
@@ -153,7 +155,7 @@ def _tag_letters(numbers: Numbers) -> Bytes:
     return np.array([ord(tag) for tag in TAGS], np.uint8)[numbers % len(TAGS)]
 
 
-def _chunks(start: int, stop: int, step: int = CHUNK) -> Iterator[Numbers]:
+def _chunks(start: int, stop: int, step: int) -> Iterator[Numbers]:
     for first in range(start, stop, step):
         yield np.arange(first, min(first + step, stop), dtype=np.int64)
 
@@ -165,7 +167,7 @@ def _write_log(root: Path, shape: StoreShape) -> None:
     for number, first in enumerate(range(0, shape.messages, shape.per_file)):
         last = min(first + shape.per_file, shape.messages)
         with (directory / f"{number * shape.log_file_size:020}").open("wb") as file:
-            for numbers in _chunks(first, last):
+            for numbers in _chunks(first, last, max(CHUNK_BYTES // len(shape.template), 1)):
                 file.write(writer.records(numbers).data)
             left = shape.log_file_size - file.tell()
             if last == first + shape.per_file and last < shape.messages:

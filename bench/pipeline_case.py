@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
-from bench.process_tree import PeakMemory, usage
+from bench.process_tree import TreeWatch, usage
 
 
 class BenchStore(NamedTuple):
@@ -67,7 +67,7 @@ class Result:
 
 def measure(case: Case, spark: SparkSession, store: BenchStore) -> Result:
     """Time one run of a case."""
-    with PeakMemory() as peak:
+    with TreeWatch() as watch:
         before, start = usage(), time.perf_counter()
         done = case.run(spark, store)
         wall = time.perf_counter() - start
@@ -78,8 +78,8 @@ def measure(case: Case, spark: SparkSession, store: BenchStore) -> Result:
         done=done.messages,
         wall_seconds=wall if done.seconds is None else done.seconds,
         java_seconds=0 if case.is_whole_process else used.java,
-        python_seconds=used.ended if case.is_whole_process else used.python,
-        python_peak_mib=peak.mib,
+        python_seconds=watch.cpu_seconds if case.is_whole_process else used.python,
+        python_peak_mib=watch.peak_mib,
         is_whole_process=case.is_whole_process,
         aim=case.aim,
     )

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import resource
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ class _Process(NamedTuple):
     is_java: bool
     seconds: float
     """Of the process itself and of its children that have ended."""
+    own_seconds: float
 
 
 class Usage(NamedTuple):
@@ -26,13 +26,9 @@ class Usage(NamedTuple):
 
     java: float
     python: float
-    ended: float
-    """Of processes that this one has started and seen end, and of theirs."""
 
     def since(self, before: "Usage") -> "Usage":
-        return Usage(
-            self.java - before.java, self.python - before.python, self.ended - before.ended
-        )
+        return Usage(self.java - before.java, self.python - before.python)
 
 
 def _processes() -> Iterator[_Process]:
@@ -44,8 +40,8 @@ def _processes() -> Iterator[_Process]:
             text = (entry / "stat").read_text()
             name = text[text.index("(") + 1 : text.rindex(")")]
             fields = text.rpartition(")")[2].split()
-            seconds = sum(map(int, fields[11:15])) / _TICKS
-            yield _Process(int(entry.name), int(fields[1]), name == "java", seconds)
+            own, ended = (sum(map(int, fields[at : at + 2])) / _TICKS for at in (11, 13))
+            yield _Process(int(entry.name), int(fields[1]), name == "java", own + ended, own)
 
 
 def _below() -> list[_Process]:
@@ -61,28 +57,41 @@ def _below() -> list[_Process]:
 
 
 def usage() -> Usage:
-    """Return what all processes below this one have used, those that have ended too."""
+    """Return what the processes below this one have used."""
     below = _below()
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     # The seconds of a Python process that has ended count for Java, which started it.
     return Usage(
         java=sum(process.seconds for process in below if process.is_java),
         python=sum(process.seconds for process in below if not process.is_java),
-        ended=ended.ru_utime + ended.ru_stime,
     )
 
 
-class PeakMemory:
-    """Watches the memory of Python workers that is their own: pages of a log are the kernel's."""
+class TreeWatch:
+    """Watches the processes below this one for a while.
+
+    Memory is what Python workers have of their own: pages of a log are the kernel's.  Seconds are
+    summed up by process, since Spark's workers hand theirs to nobody when they end.
+    """
 
     def __init__(self) -> None:
-        self.mib = 0
+        self.peak_mib = 0
+        self._before = {process.number: process.own_seconds for process in _below()}
+        self._seconds: dict[int, float] = {}
         self._is_over = threading.Event()
-        self._watcher = threading.Thread(target=self._watch, name="peak-memory")
+        self._watcher = threading.Thread(target=self._watch, name="tree-watch")
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Seconds of processor time of all of them, but for the last moment of each."""
+        return sum(
+            seconds - self._before.get(number, 0) for number, seconds in self._seconds.items()
+        )
 
     def _watch(self) -> None:
         while not self._is_over.wait(SAMPLE_SECONDS):
-            self.mib = max([self.mib, *map(_own_mib, _below())])
+            for process in _below():
+                self._seconds[process.number] = process.own_seconds
+                self.peak_mib = max(self.peak_mib, _own_mib(process))
 
     def __enter__(self) -> Self:
         self._watcher.start()

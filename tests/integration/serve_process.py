@@ -5,21 +5,16 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tests.serve_command import READY, SMALL_FILES, Ready, command, serve_arguments
+
 START_TIMEOUT_S: Final = 60
 END_TIMEOUT_S: Final = 60
-SMALL_FILES: Final = (
-    "--set=mappedFileSizeCommitLog=4194304",
-    "--set=mappedFileSizeConsumeQueue=20000",
-    "--set=maxHashSlotNum=10000",
-    "--set=maxIndexNum=40000",
-)
 
 
 class Ended(NamedTuple):
@@ -107,10 +102,8 @@ class Group:
 
     def __init__(self, process: ServeProcess) -> None:
         self.serve = process
-        self.ready_line = process.wait_for("ready: ")
-        pairs = [word.split("=", 1) for word in self.ready_line.split()[1:]]
-        self.namesrv = next(value for key, value in pairs if key == "namesrv")
-        self.brokers = [value for key, value in pairs if key == "broker"]
+        self.ready_line = process.wait_for(READY)
+        self.namesrv, self.brokers = Ready.parse(self.ready_line)
 
     @property
     def pid(self) -> int:
@@ -123,18 +116,12 @@ class Group:
 @contextlib.contextmanager
 def serving(data: Path, *arguments: str, small: bool = True) -> Iterator[Group]:
     """Run a group on free ports until the context ends."""
-    files = SMALL_FILES if small else ()
-    ports = ("--namesrv-port", "0", "--broker-port", "0")
-    process = ServeProcess("serve", "--data", str(data), *ports, *files, *arguments)
+    files = SMALL_FILES if small else {}
+    process = ServeProcess(*serve_arguments(data, *arguments, settings=files))
     try:
         yield Group(process)
     finally:
         process.close()
-
-
-def command(*arguments: str) -> list[str]:
-    """Return the command line of a ``flintmq`` command."""
-    return [sys.executable, "-m", "flintmq", *arguments]
 
 
 def run(*arguments: str) -> Ended:

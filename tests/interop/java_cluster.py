@@ -122,6 +122,10 @@ class JavaCluster:
         """End the broker without a clean stop; leaving the context does nothing more to it."""
         self._broker.kill()
 
+    def start_broker(self) -> None:
+        """Start the broker again after it was killed, on the port that it had."""
+        self._start_broker(self._stack)
+
     def read_all(self, topics: Iterable[str], queries: Iterable[KeyQuery] = ()) -> JavaView:
         """Read every queue of ``topics`` from end to end, and search for the keys."""
         request = {
@@ -152,6 +156,9 @@ class JavaCluster:
         # It keeps nothing, so it need not spend three seconds on an orderly end.
         stack.callback(namesrv.kill)
         namesrv.wait_for("boot success")
+        self._start_broker(stack)
+
+    def _start_broker(self, stack: ExitStack) -> None:
         broker_file = self._write_properties("broker", self._broker_properties())
         command = self._command("org.apache.rocketmq.broker.BrokerStartup", "-c", str(broker_file))
         self._broker = self._run(stack, "broker", command)

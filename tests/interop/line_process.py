@@ -50,9 +50,7 @@ class LineProcess:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._reader.join()
+        self.kill()
         for stream in (self._process.stdin, self._process.stdout):
             assert stream is not None
             stream.close()
@@ -80,6 +78,12 @@ class LineProcess:
                 if time.monotonic() > deadline:
                     raise AssertionError(f"waited too long for {what}: {self._said()}")
                 self._news.wait(_LOOK_AGAIN_S)
+
+    def kill(self) -> None:
+        """End the program by SIGKILL; what it has told is kept."""
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
 
     def end_input(self) -> None:
         """Let the program find the end of its standard input."""

@@ -1,12 +1,12 @@
 """``flintmq serve`` as a process of its own, as clients meet it."""
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from tests.interop.java_process import JavaProcess as ServerProcess
+from tests.serve_command import READY, Ready, command, serve_arguments
 
 HOST: Final = "127.0.0.1"
 SMALL_FILES: Final = {
@@ -53,26 +53,24 @@ class Serving:
         self._process = ServerProcess(self._command(), log=self.log, environment={})
         self._process.__enter__()
         try:
-            line = self._process.wait_for("ready: namesrv=")
+            line = self._process.wait_for(READY)
         except BaseException:
             self._process.kill()
             raise
-        found = dict(item.split("=", 1) for item in line.split()[1:])
-        self.namesrv, self.broker = found["namesrv"], found["broker"]
+        self.namesrv, (self.broker,) = Ready.parse(line)
 
     def kill(self) -> None:
         """End the process by SIGKILL: nothing of its own runs any more."""
         self._process.kill()
 
     def _command(self) -> list[str]:
-        command = [sys.executable, "-m", "flintmq", "serve", "--data", str(self.data)]
-        command += ["--host", HOST, "--log-level", self._log_level]
-        command += ["--namesrv-port", _port(self.namesrv), "--broker-port", _port(self.broker)]
-        for key, value in self._settings.items():
-            command += ["--set", f"{key}={value}"]
-        return command
-
-
-def _port(address: str) -> str:
-    """Return the port of an address; of none, that which asks for a free one."""
-    return address.rpartition(":")[2] or "0"
+        more = ("--host", HOST, "--log-level", self._log_level)
+        return command(
+            *serve_arguments(
+                self.data,
+                *more,
+                settings=self._settings,
+                namesrv=self.namesrv,
+                broker=self.broker,
+            )
+        )

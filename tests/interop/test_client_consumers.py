@@ -15,8 +15,10 @@ from flintmq import (
     AsyncPushConsumer,
     ConsumeFrom,
     Message,
+    MessageModel,
     ReceivedMessage,
 )
+from flintmq.client.errors import ResponseError
 from tests.interop.java_clients import HEAP_FLAGS, HURRY_FLAGS, find_clients
 from tests.interop.java_cluster import HOST, JavaCluster
 from tests.interop.java_process import JavaProcess
@@ -32,6 +34,7 @@ SETTINGS: Final = {
     # A retried message starts at level three.
     "messageDelayLevel": "1s 1s 1s 2s 3s",
     "mappedFileSizeCommitLog": 16 << 20,
+    "enablePropertyFilter": "true",
 }
 
 
@@ -165,6 +168,123 @@ def test_a_lite_consumer_polls_seeks_and_commits(namesrv: str) -> None:
             committed = [await consumer.committed(queue) for queue in queues]
             assert sum(offset or 0 for offset in committed) == 20
             assert set((await consumer.lag()).values()) == {0}
+
+    run(main())
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_two_members_of_ours_come_and_go_and_nothing_is_lost(
+    namesrv: str, *, orderly: bool
+) -> None:
+    async def main() -> None:
+        topic, group = f"shared-{orderly}", f"shared-group-{orderly}"
+        got: set[bytes] = set()
+        by_queue: dict[int, list[int]] = defaultdict(list)
+        at_work: set[int] = set()
+
+        async def handle(message: ReceivedMessage) -> None:
+            queue_id = message.queue.queue_id
+            if orderly:
+                assert queue_id not in at_work
+                at_work.add(queue_id)
+            await asyncio.sleep(0)
+            by_queue[queue_id].append(message.queue_offset)
+            got.add(message.body)
+            at_work.discard(queue_id)
+
+        def member() -> AsyncPushConsumer:
+            return AsyncPushConsumer(
+                namesrv=namesrv,
+                group=group,
+                subscriptions={topic: "*"},
+                handler=handle,
+                orderly=orderly,
+                consume_from=ConsumeFrom.FIRST_OFFSET,
+            )
+
+        async with AsyncProducer(namesrv=namesrv, group="senders") as producer:
+            await send(producer, topic, 20)
+            async with member() as first:
+                await eventually(lambda: len(_of(topic, first)) == QUEUE_COUNT)
+                sending = asyncio.create_task(send(producer, topic, 200, start=20))
+                async with member() as second:
+                    half = QUEUE_COUNT // 2
+                    await eventually(
+                        lambda: len(_of(topic, first)) == len(_of(topic, second)) == half
+                    )
+                    assert not _of(topic, first) & _of(topic, second)
+                await eventually(lambda: len(_of(topic, first)) == QUEUE_COUNT)
+                await sending
+                await eventually(lambda: got == numbers(220))
+        for offsets in by_queue.values():
+            assert sorted(set(offsets)) == list(range(max(offsets) + 1))
+            if orderly:
+                # In order, and handed over behind the last message that was handled.
+                assert offsets == sorted(set(offsets))
+
+    run(main())
+
+
+def test_every_member_of_a_broadcasting_group_gets_what_its_tags_want(
+    namesrv: str, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        topic = "broadcast"
+        got: dict[str, list[bytes]] = {"one": [], "two": []}
+
+        def member(name: str) -> AsyncPushConsumer:
+            async def handle(message: ReceivedMessage) -> None:
+                got[name].append(message.body)
+
+            return AsyncPushConsumer(
+                namesrv=namesrv,
+                group="broadcast-group",
+                subscriptions={topic: "even"},
+                handler=handle,
+                model=MessageModel.BROADCASTING,
+                instance_name=name,
+                offset_directory=tmp_path,
+                consume_from=ConsumeFrom.FIRST_OFFSET,
+            )
+
+        async with AsyncProducer(namesrv=namesrv, group="senders") as producer:
+            for number in range(20):
+                tag = "odd" if number % 2 else "even"
+                await producer.send(Message(topic=topic, body=b"%d" % number, tag=tag))
+        wanted = {b"%d" % number for number in range(0, 20, 2)}
+        async with member("one"), member("two"):
+            await eventually(lambda: all(set(bodies) == wanted for bodies in got.values()))
+        assert [len(bodies) for bodies in got.values()] == [10, 10]
+
+    run(main())
+
+
+def test_a_broker_chooses_messages_by_their_properties(namesrv: str) -> None:
+    async def main() -> None:
+        topic = "by-sql"
+        got: list[bytes] = []
+
+        async def handle(message: ReceivedMessage) -> None:
+            got.append(message.body)
+
+        common: dict[str, Any] = {"namesrv": namesrv, "group": "sql-group", "handler": handle}
+        async with AsyncProducer(namesrv=namesrv, group="senders") as producer:
+            for number in range(12):
+                await producer.send(
+                    Message(topic=topic, body=b"%d" % number, properties={"size": str(number)})
+                )
+        async with AsyncPushConsumer(
+            subscriptions={topic: "size BETWEEN 3 AND 5 OR size > 10"},
+            expression_type="SQL92",
+            consume_from=ConsumeFrom.FIRST_OFFSET,
+            **common,
+        ):
+            await eventually(lambda: len(got) == 4)
+        assert set(got) == {b"3", b"4", b"5", b"11"}
+        with pytest.raises(ResponseError, match="SUBSCRIPTION_PARSE_FAILED"):
+            await AsyncPushConsumer(
+                subscriptions={topic: "size >"}, expression_type="SQL92", **common
+            ).start()
 
     run(main())
 

@@ -84,6 +84,8 @@ def test_every_form_of_send_is_read_by_the_java_client(cluster: JavaCluster) -> 
     bodies = {
         **{f"plain-{n}": rng.randbytes(50) for n in range(10)},
         **{f"batch-{n}": rng.randbytes(50) for n in range(30)},
+        "delayed": b"a second later",
+        "queued": b"to a queue of its own",
         **{f"{kind.name}-large": rng.randbytes(64) * 200 for kind in CompressionType},
     }
 
@@ -101,12 +103,20 @@ def test_every_form_of_send_is_read_by_the_java_client(cluster: JavaCluster) -> 
                 if name.startswith("batch")
             ]
             await producer.send_batch(batch, batch_size=1500)
+            *_, last = await producer.queues("ours")
+            message = Message(topic="ours", body=bodies["queued"], keys=["queued"])
+            assert (await producer.send(message, queue=last)).queue == last
+            await producer.send(
+                Message(topic="ours", body=bodies["delayed"], keys=["delayed"], delay_level=1)
+            )
         for kind in CompressionType:
             async with AsyncProducer(namesrv=namesrv(cluster), compression=kind) as producer:
                 name = f"{kind.name}-large"
                 await producer.send_one_way(Message(topic="ours", body=bodies[name], keys=[name]))
-                found = await read_all(namesrv(cluster), "ours", 41)
-                assert any(one.body == bodies[name] for one in found)
+                found = await read_all(namesrv(cluster), "ours", 42)
+                while not any(one.body == bodies[name] for one in found):
+                    found = await read_all(namesrv(cluster), "ours", len(found) + 1)
+        await read_all(namesrv(cluster), "ours", len(bodies))
 
     run(main())
     view = cluster.read_all(["ours"])

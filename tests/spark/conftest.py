@@ -52,6 +52,7 @@ def spark() -> "Iterator[SparkSession]":
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.python.daemon.module", "flintmq.spark.python_daemon")
         # Most queries here run once: compiling them well costs more than it saves.
         .config("spark.driver.extraJavaOptions", LIGHT_JAVA)
         .config("spark.sql.shuffle.partitions", "2")

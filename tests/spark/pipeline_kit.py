@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -57,7 +58,7 @@ def copy_store(source: Path, target: Path) -> Path:
 def shared_session(
     spark: SparkSession,
 ) -> Callable[[SessionSettings], AbstractContextManager[SparkSession]]:
-    """Return what stands in for ``job_session`` where a test has a session already."""
+    """Return what stands in for the start of Spark where a test has a session already."""
 
     @contextmanager
     def job_session(settings: SessionSettings) -> Iterator[SparkSession]:
@@ -67,3 +68,9 @@ def shared_session(
             raise LoggedError(reason_of(error), Path("the-log")) from error
 
     return job_session
+
+
+def use_session(monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> None:
+    """Let every command use a session that runs."""
+    for name in ("job_session", "task_session"):
+        monkeypatch.setattr(f"flintmq.spark.session.{name}", shared_session(spark))

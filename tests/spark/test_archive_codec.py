@@ -215,6 +215,22 @@ def test_few_rows_wait_and_few_files_are_open(
     assert sum(file.checksum for file in files) % (1 << 64) == sum(hashes) % (1 << 64)
 
 
+def test_a_topic_that_is_rare_does_not_keep_the_rows_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size_max = 200_000
+    monkeypatch.setattr("flintmq.spark.jobs.archive_writer.BUFFER_BYTES_MAX", size_max)
+    (batch,) = complete_rows(golden_set("basic").store)
+    first, *_ = topics = batch.column("topic").to_pylist()
+    others = [row for row, topic in enumerate(topics) if topic != first]
+    assert others
+    writer, before = PartitionedWriter(tmp_path, "s", 0), pa.total_allocated_bytes()
+    for _ in range(1 + 10 * size_max // batch.nbytes):
+        writer.add(batch.take([0, *others]))
+        assert pa.total_allocated_bytes() - before < 4 * size_max
+    writer.finish()
+
+
 # -- places in a restored log ----------------------------------------------------------------
 
 FILE_SIZE = 1000

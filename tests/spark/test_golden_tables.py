@@ -1,18 +1,25 @@
 """A golden store as a table holds what the Java classes say of each message."""
 
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import lit
+from pyspark.sql import SparkSession
 
 from flintmq.spark import CorruptLogError
 from tests.golden.engine import copy_store
 from tests.golden.golden_sets import DAMAGED_SET_NAMES, STORE_SET_NAMES, damaged_set, golden_set
-from tests.spark.reading import SPLITS, as_expected, load, make_reader, offsets, read, rows_of
+from tests.spark.reading import (
+    SPLITS,
+    as_expected,
+    load,
+    make_reader,
+    offsets,
+    read,
+    rows_of,
+    split_size,
+)
 
 Json = dict[str, Any]
 
@@ -65,21 +72,30 @@ def whole_rows(name: str) -> list[Json]:
     ]
 
 
-@pytest.mark.parametrize("name", STORE_SET_NAMES)
-def test_rows_are_as_expected(spark: SparkSession, name: str) -> None:
-    store = golden_set(name).store
-    # One query for all: what costs most is to start it.
-    tables = [load(spark, store, splits=splits).withColumn("n", lit(splits)) for splits in SPLITS]
-    every = reduce(DataFrame.unionAll, tables).orderBy("n", "physicalOffset").collect()
-    for splits in SPLITS:
-        rows = [row for row in every if row["n"] == splits]
-        assert [as_expected(row.asDict()) for row in rows] == expected_rows(name)
-    for row in every:
-        properties = row["properties"]
+def assert_as_expected(rows: list[Json], name: str) -> None:
+    assert [as_expected(row) for row in rows] == expected_rows(name)
+    for row in rows:
+        properties = dict(row["properties"])
         assert row["tags"] == properties.get("TAGS")
         assert row["keys"] == properties.get("KEYS")
         assert row["msgId"] == properties.get("UNIQ_KEY", row["offsetMsgId"])
         assert row["crcOk"] is True
+
+
+@pytest.mark.parametrize("splits", SPLITS)
+@pytest.mark.parametrize("name", STORE_SET_NAMES)
+def test_rows_are_as_expected(name: str, splits: int) -> None:
+    assert_as_expected(read(golden_set(name).store, splits=splits), name)
+
+
+def test_spark_gives_the_rows_of_all_sets_in_one_query(spark: SparkSession) -> None:
+    """The reader alone has shown it for each set; what costs most is to start a query."""
+    names = {str(golden_set(name).store): name for name in STORE_SET_NAMES}
+    size = split_size(golden_set("rolled").store, 2)
+    table = spark.read.format("flintmq").option("splitSize", size).load([*names])
+    every = sorted(table.collect(), key=lambda row: row["physicalOffset"])
+    for path, name in names.items():
+        assert_as_expected([row.asDict() for row in every if row["path"] == path], name)
 
 
 def test_files_are_split_inside() -> None:

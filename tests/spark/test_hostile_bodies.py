@@ -1,4 +1,7 @@
-"""Bodies that hold whole records never become rows, wherever a file is cut."""
+"""Bodies that hold whole records never become rows, wherever a file is cut.
+
+The serial scan and the splits of Spark look for the next record behind damage by the same rule.
+"""
 
 import shutil
 import struct
@@ -10,6 +13,10 @@ import pytest
 from flintmq.format.consume_queue import UNIT
 from flintmq.format.record import BLANK_MAGIC, encode_record
 from flintmq.model.message import Message
+from flintmq.offline import find_store
+from flintmq.offline.log_files import LogFiles
+from flintmq.offline.regions import Regions
+from flintmq.offline.scan import LogScan
 from flintmq.spark import CorruptLogError, SplitError
 from flintmq.store.message_store import MessageStore
 from flintmq.testing.clock import ManualClock
@@ -129,7 +136,49 @@ def test_false_records_in_a_damaged_one_are_no_rows(
             assert offsets(damaged) == [harmed]
             with pytest.raises(CorruptLogError):
                 read(tmp_path, splits=splits)
+        assert scanned(tmp_path) == ([offset for offset in true if offset != harmed], [harmed])
         flip(file, harmed % FILE_SIZE + DAMAGES[damage])
+
+
+def scanned(store: Path) -> tuple[list[int], list[int]]:
+    """Return where the serial scan finds records, and where damage."""
+    layout = find_store(store)
+    with Regions(layout.files) as regions:
+        scan = LogScan(LogFiles(layout, regions), check_crc=True)
+        records = [record.physical_offset for batch in scan.batches() for record in batch]
+    return records, [damage.start for damage in scan.damages]
+
+
+def harm_lengths(store: Path, offset: int) -> None:
+    """Leave a record no length that tells where it ends."""
+    for place in ("size", "body length"):
+        flip(
+            store / "commitlog" / f"{offset - offset % FILE_SIZE:020}",
+            offset % FILE_SIZE + DAMAGES[place],
+        )
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+@pytest.mark.parametrize("body", BODIES)
+def test_queues_tell_where_records_go_on_when_no_length_does(
+    tmp_path: Path, body: str, claim: str
+) -> None:
+    true = hostile_store(tmp_path, BODIES[body], CLAIMS[claim])
+    harmed = true[25]
+    harm_lengths(tmp_path, harmed)
+    left = [offset for offset in true if offset != harmed]
+    assert offsets(read(tmp_path, splits=1, onCorruptRecord="skip")) == left
+    assert scanned(tmp_path) == (left, [harmed])
+
+
+def test_queues_that_are_wrong_do_not_cost_the_serial_scan_a_record(tmp_path: Path) -> None:
+    """A rebuild is for stores like that."""
+    true = hostile_store(tmp_path, lambda claim, offset: b"." * BODY_SIZE, (TOPIC.encode(), 0))
+    for file in (tmp_path / "consumequeue" / TOPIC / "0").iterdir():
+        units = file.stat().st_size // UNIT.size
+        file.write_bytes(UNIT.pack(true[0], 7, 0) * units)
+    harm_lengths(tmp_path, true[25])
+    assert scanned(tmp_path) == ([*true[:25], *true[26:]], [true[25]])
 
 
 def test_a_unit_that_leads_into_a_body_is_found_out(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,13 +19,14 @@ from hypothesis import strategies as st
 
 import flintmq
 from flintmq.format.record import CheckedRecord
-from flintmq.spark.anchors import walked_starts, whole_record
+from flintmq.offline.resync import whole_record
 from flintmq.spark.kernels.cache import cache_directory
 from flintmq.spark.kernels.compiled import as_bytes
 from flintmq.spark.kernels.crc import kept_crc
 from flintmq.spark.kernels.properties import find_byte
 from flintmq.spark.kernels.records import RecordTable, Stop, Walk, skip_records, walk_records
 from flintmq.spark.kernels.texts import Pieces, gather, is_one_of, is_utf8
+from flintmq.spark.plan import walked_starts
 from tests.golden.golden_sets import golden_set
 from tests.spark.log_bytes import LONG_MAX, RecordMaker, chain, ints, join, records
 
@@ -282,6 +284,13 @@ def test_kernels_from_a_zip_file_are_compiled_once(tmp_path: Path) -> None:
                 archive.write(source, source.relative_to(package.parent))
         hits.append(run_kernel(tmp_path / name, tmp_path / "cache"))
     assert hits == [0, 1]
+
+
+def test_processes_that_start_together_compile_a_kernel_once(tmp_path: Path) -> None:
+    source = Path(flintmq.__file__).parent.parent
+    with ThreadPoolExecutor(3) as pool:
+        hits = pool.map(lambda _: run_kernel(source, tmp_path), range(3))
+    assert sorted(hits) == [0, 1, 1]
 
 
 def test_a_cache_that_cannot_be_written_or_read_costs_a_compilation(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -14,17 +15,22 @@ from flintmq.cli.main import run
 from flintmq.spark import session
 from flintmq.spark.jobs import diff, stats
 from tests.golden.golden_sets import damaged_set, golden_set
-from tests.spark.pipeline_kit import light_session, numbered, shared_session, write_store
+from tests.spark.pipeline_kit import (
+    light_session,
+    numbered,
+    shared_session,
+    use_session,
+    write_store,
+)
 from tests.unit.offline.stores import content
 
 BASIC = golden_set("basic").store
 DAMAGED = damaged_set("body-byte-flipped-first-file").store
-OPTIONS = "spark.driver.extraJavaOptions"
 
 
 @pytest.fixture(autouse=True)
 def _session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flintmq.spark.session.job_session", shared_session(light_session(spark)))
+    use_session(monkeypatch, light_session(spark))
 
 
 def test_the_command_line_knows_the_limits_of_the_jobs() -> None:
@@ -147,18 +153,21 @@ def test_sizes_that_no_file_tells_can_be_given(
     outputs(capsys, "verify", store, "--hash-slots", 6, "--index-entries", 9, code=1)
 
 
-def test_java_starts_lighter_where_it_only_hands_out_tasks(
+def test_jobs_without_sql_do_not_start_it(
     spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given: list[str | None] = []
+    started: list[str] = []
     shared = shared_session(light_session(spark))
 
-    def job_session(settings: session.SessionSettings) -> AbstractContextManager[SparkSession]:
-        given.append(settings.spark_conf().get(OPTIONS))
-        return shared(settings)
+    def starter(name: str) -> Callable[..., AbstractContextManager[SparkSession]]:
+        def start(settings: session.SessionSettings) -> AbstractContextManager[SparkSession]:
+            started.append(f"{settings.app_name}: {name}")
+            return shared(settings)
 
-    monkeypatch.setattr("flintmq.spark.session.job_session", job_session)
+        return start
+
+    for name in ("job_session", "task_session"):
+        monkeypatch.setattr(f"flintmq.spark.session.{name}", starter(name))
     outputs(capsys, "verify", BASIC)
-    outputs(capsys, "verify", BASIC, "--conf", f"{OPTIONS}=-Dmine=1")
     outputs(capsys, "query", BASIC, "SELECT 1")
-    assert given == [session.PYTHON_TASKS_CONF[OPTIONS], "-Dmine=1", None]
+    assert started == ["flintmq verify: task_session", "flintmq query: job_session"]

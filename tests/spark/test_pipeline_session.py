@@ -90,6 +90,13 @@ def test_a_cluster_decides_for_itself_and_the_user_for_all() -> None:
     assert conf["spark.ui.enabled"] == "true"
 
 
+def test_java_starts_lighter_where_it_only_hands_out_tasks() -> None:
+    options = "spark.driver.extraJavaOptions"
+    assert options not in SessionSettings().spark_conf()
+    assert "TieredStopAtLevel=1" in SessionSettings().task_conf()[options]
+    assert SessionSettings(conf={options: "-Dmine=1"}).task_conf()[options] == "-Dmine=1"
+
+
 def test_masters_are_told_apart() -> None:
     assert is_local("local")
     assert is_local("local[*]")

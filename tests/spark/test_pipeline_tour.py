@@ -12,7 +12,7 @@ from tests.spark.pipeline_kit import (
     copy_store,
     light_session,
     numbered,
-    shared_session,
+    use_session,
     write_store,
 )
 
@@ -47,7 +47,7 @@ def test_every_command_of_the_tour_runs(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("flintmq.spark.session.job_session", shared_session(light_session(spark)))
+    use_session(monkeypatch, light_session(spark))
     for line in "".join(blocks("console")).splitlines():
         program, *arguments = shlex.split(line.removeprefix("$ ").replace("/data", str(data)))
         assert program == "flintmq"

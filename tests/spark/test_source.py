@@ -114,7 +114,6 @@ def test_times_are_milliseconds_or_iso(text: str, milliseconds: int) -> None:
         ({"path": "a", "startingOffsets": '{"t": {"0": -1}}'}, "is latest, which leaves nothing"),
         ({"path": "a", "endingOffsets": '{"t": {"0": -2}}'}, "is earliest, which leaves nothing"),
         ({"path": "a", "endingOffsets": '{"t": {"0": true}}'}, "no offset: True"),
-        ({"path": "a", "namesrv": "h:9876"}, "live topics cannot be read yet"),
         ({"path": "a", "onCorruptRecord": "ignore"}, "one of fail, skip, row"),
         ({"path": "a", "splitSize": "0"}, "splitSize is a number of bytes"),
         ({"path": "a", "splitSize": "many"}, "splitSize is a number of bytes"),

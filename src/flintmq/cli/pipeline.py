@@ -4,18 +4,24 @@ import click
 
 from flintmq.cli.pipeline_archive import archive_command, check_archive_command, restore_command
 from flintmq.cli.pipeline_checks import rebuild_command, verify_command
+from flintmq.cli.pipeline_copy import copy_command
 from flintmq.cli.pipeline_diff import diff_command
 from flintmq.cli.pipeline_query import query_command
+from flintmq.cli.pipeline_replay import replay_command
 from flintmq.cli.pipeline_stats import stats_command
+from flintmq.cli.pipeline_stream import stream_command
 
 _COMMANDS = (
     archive_command,
     check_archive_command,
+    copy_command,
     diff_command,
     query_command,
     rebuild_command,
+    replay_command,
     restore_command,
     stats_command,
+    stream_command,
     verify_command,
 )
 

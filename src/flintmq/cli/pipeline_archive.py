@@ -9,9 +9,10 @@ from flintmq.cli.exit_codes import EXIT_FINE, EXIT_PROBLEMS
 from flintmq.cli.json_output import to_json
 from flintmq.cli.options import delay_levels_option
 from flintmq.cli.output import write_line
+from flintmq.cli.pipeline_live import check_source, namesrv_option, source_option
 from flintmq.cli.pipeline_options import (
     JobOptions,
-    directories_argument,
+    absolute,
     job_options,
     load_extra,
     on_corrupt_mode,
@@ -25,6 +26,7 @@ from flintmq.offline import OutputError
 if TYPE_CHECKING:
     from flintmq.spark.jobs.archive import ArchiveReport
     from flintmq.spark.jobs.archive_check import ArchiveCheck
+    from flintmq.spark.jobs.live_archive import LiveArchiveReport
     from flintmq.spark.jobs.restore import RestoreReport
 
 archive_argument = click.argument(
@@ -33,8 +35,10 @@ archive_argument = click.argument(
 
 
 @click.command("archive")
-@directories_argument
+@click.argument("directories", metavar="[DIR...]", nargs=-1, callback=absolute)
 @job_options
+@namesrv_option
+@source_option
 @on_corrupt_option
 @click.option(
     "--to",
@@ -51,15 +55,24 @@ archive_argument = click.argument(
 def archive_command(
     job: JobOptions,
     directories: tuple[str, ...],
+    namesrv: str | None,
+    extra: dict[str, str],
     on_corrupt: str,
     target: Path,
     topics: tuple[str, ...],
     allow_gap: bool,
 ) -> int:
-    """Keep messages as Parquet, by topic and day; run it again to add what is new."""
+    """Keep messages as Parquet, by topic and day; run it again to add what is new.
+
+    An archive of store directories can be restored; one of live topics (--namesrv, --topic) can
+    be queried.
+    """
+    live = check_source(directories, namesrv, topics, extra)
+    if live is not None:
+        return _archive_live(job, live, target)
     jobs = load_extra("flintmq.spark.jobs.archive")
     quick_check(directories)
-    with job.session("archive", python_tasks=True) as spark:
+    with job.tasks("archive") as spark:
         report: ArchiveReport = jobs.archive(
             spark,
             directories,
@@ -88,6 +101,20 @@ def archive_command(
     return EXIT_FINE
 
 
+def _archive_live(job: JobOptions, live: dict[str, str], target: Path) -> int:
+    jobs = load_extra("flintmq.spark.jobs.live_archive")
+    with job.session("archive") as spark:
+        report: LiveArchiveReport = jobs.archive_topics(spark, live, target.absolute())
+    if job.is_json:
+        write_line(to_json(report))
+    else:
+        write_line(
+            f"{plural(report.added_count, 'message')} added; {plural(report.row_count, 'message')} "
+            f"in {plural(report.file_count, 'file')} of {printable(str(report.archive))}"
+        )
+    return EXIT_FINE
+
+
 @click.command("restore")
 @archive_argument
 @job_options
@@ -110,7 +137,7 @@ def restore_command(
 ) -> int:
     """Make a store directory of an archive, which brokers open."""
     jobs = load_extra("flintmq.spark.jobs.restore")
-    with job.session("restore", python_tasks=True) as spark:
+    with job.tasks("restore") as spark:
         try:
             report: RestoreReport = jobs.restore(
                 spark,
@@ -139,7 +166,7 @@ def restore_command(
 def check_archive_command(job: JobOptions, source: Path) -> int:
     """Read a whole archive and compare it with its manifests."""
     jobs = load_extra("flintmq.spark.jobs.archive_check")
-    with job.session("check-archive", python_tasks=True) as spark:
+    with job.tasks("check-archive") as spark:
         report: ArchiveCheck = jobs.check_archive(spark, source.absolute())
     if job.is_json:
         write_line(to_json(report))

@@ -49,7 +49,7 @@ def verify_command(
     """Check every record, every queue unit and every index entry of many stores at once."""
     jobs = load_extra("flintmq.spark.jobs.verify")
     quick_check(directories)
-    with job.session("verify", python_tasks=True) as spark:
+    with job.tasks("verify") as spark:
         reports: list[StoreReport] = jobs.verify_stores(
             spark,
             expanded(directories),
@@ -135,7 +135,7 @@ def rebuild_command(
     jobs = load_extra("flintmq.spark.jobs.rebuild")
     quick_check((str(directory),))
     both = not queues and not index
-    with job.session("rebuild", python_tasks=True) as spark:
+    with job.tasks("rebuild") as spark:
         try:
             report: RebuildReport = jobs.rebuild(
                 spark,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from flintmq.spark.options import OnCorrupt
+    from flintmq.spark.session import SessionSettings, TaskSession
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -49,23 +50,30 @@ class JobOptions:
     is_json: bool
 
     @contextmanager
-    def session(
-        self, label: str, *, progress: bool = True, python_tasks: bool = False
-    ) -> "Iterator[SparkSession]":
-        """Yield the Spark session of the job, and show its progress meanwhile.
-
-        ``python_tasks`` says that Java has nothing to do but to hand out tasks.
-        """
+    def session(self, label: str, *, progress: bool = True) -> "Iterator[SparkSession]":
+        """Yield the Spark session of the job, and show its progress meanwhile."""
         session = load_extra("flintmq.spark.session")
-        settings = session.SessionSettings(
+        settings = self._settings(session, label)
+        with session.job_session(settings) as spark, task_progress(spark, label, shown=progress):
+            yield spark
+
+    @contextmanager
+    def tasks(self, label: str) -> "Iterator[TaskSession]":
+        """Do the same for a job whose tasks are Python alone, without Spark's SQL."""
+        session = load_extra("flintmq.spark.session")
+        settings = self._settings(session, label)
+        with session.task_session(settings) as spark, task_progress(spark, label):
+            yield spark
+
+    def _settings(self, session: Any, label: str) -> "SessionSettings":
+        settings: SessionSettings = session.SessionSettings(
             master=self.master,
-            conf=dict(session.PYTHON_TASKS_CONF if python_tasks else ()) | self.conf,
+            conf=self.conf,
             parallelism=self.parallelism,
             log_file=self.log_file,
             app_name=f"flintmq {label}",
         )
-        with session.job_session(settings) as spark, task_progress(spark, label, shown=progress):
-            yield spark
+        return settings
 
     def split_options(self, directories: Sequence[str]) -> dict[str, int]:
         """Return how large parts of the log are, where the user wants more of them."""
@@ -114,9 +122,10 @@ def job_options(command: Command) -> Command:
     return decorated  # type: ignore[no-any-return]  # click keeps the type of what it decorates
 
 
-def _parse_conf(
+def parse_pairs(
     context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
 ) -> dict[str, str]:
+    """Return what NAME=VALUE texts say, by name."""
     settings = {}
     for text in texts:
         name, sign, value = text.partition("=")
@@ -137,7 +146,7 @@ _OPTIONS: Final = (
     click.option(
         "--conf",
         multiple=True,
-        callback=_parse_conf,
+        callback=parse_pairs,
         metavar="NAME=VALUE",
         help="A setting of Spark, which goes before our own; repeatable.",
     ),

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from flintmq.spark.session import TaskSession
 
 _INTERVAL_SECONDS: Final = 0.25
 
@@ -21,7 +21,7 @@ class StageBar(Protocol):
 
 
 @contextmanager
-def task_progress(spark: "SparkSession", label: str, *, shown: bool = True) -> Iterator[None]:
+def task_progress(spark: "TaskSession", label: str, *, shown: bool = True) -> Iterator[None]:
     """Show what Spark is at, until the block ends; nothing where nobody would see it."""
     if not shown or not sys.stderr.isatty():
         yield

@@ -1,4 +1,4 @@
-"""``flintmq pipeline query``: SQL over store directories or an archive."""
+"""``flintmq pipeline query``: SQL over store directories, an archive or live topics."""
 
 import sys
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ import click
 from flintmq.cli.exit_codes import EXIT_FINE, EXIT_PROBLEMS, EXIT_USAGE
 from flintmq.cli.json_output import plain, to_json
 from flintmq.cli.output import OutputClosedError, write_line
+from flintmq.cli.pipeline_live import check_source, live_options
 from flintmq.cli.pipeline_options import (
     JobOptions,
     absolute,
@@ -41,9 +42,10 @@ class SqlUsageError(click.ClickException):
 
 
 @click.command("query")
-@click.argument("sources", metavar="DIR...|ARCHIVE", nargs=-1, required=True, callback=absolute)
+@click.argument("sources", metavar="[DIR...|ARCHIVE]", nargs=-1, callback=absolute)
 @click.argument("sql", metavar="SQL")
 @job_options
+@live_options
 @on_corrupt_option
 @click.option("--limit", type=click.IntRange(0, LIMIT_MAX), help="Give so many rows at most.")
 @click.option(
@@ -61,6 +63,9 @@ def query_command(
     job: JobOptions,
     sources: tuple[str, ...],
     sql: str,
+    namesrv: str | None,
+    topics: tuple[str, ...],
+    extra: dict[str, str],
     on_corrupt: str,
     limit: int | None,
     output: Path | None,
@@ -68,16 +73,19 @@ def query_command(
 ) -> int:
     """Answer SQL over the views messages, queues, offsets, index, topics and groups.
 
+    Live topics (--namesrv, --topic) have messages and offsets, as they are at the start.
     A table shows 1000 rows unless --limit says otherwise.  How many rows were scanned and
     matched, and whether the answer is complete, is told on stderr.
     """
+    live = check_source(sources, namesrv, topics, extra)
     form = output_format or _form_of(output)
     _check_output(output, form)
     if limit is None and form == "table":
         limit = TABLE_ROWS
     jobs = load_extra("flintmq.spark.jobs.query")
     failures = load_extra("flintmq.spark.failures")
-    if not any(load_extra("flintmq.spark.jobs.query_views").is_archive(one) for one in sources):
+    views = load_extra("flintmq.spark.jobs.query_views")
+    if live is None and not any(map(views.is_any_archive, sources)):
         quick_check(sources)
     # A bar would be in the way of rows that come while Spark still works.
     is_row_by_row = form in WRITERS and output is None and not job.is_json
@@ -91,6 +99,7 @@ def query_command(
                 limit=limit,
                 on_corrupt=on_corrupt_mode(on_corrupt),
                 splits_min=job.parallelism,
+                live=live,
             )
             report = _give(run, form, output, is_json=job.is_json)
         except failures.SqlError as error:

@@ -1,4 +1,4 @@
-"""``flintmq pipeline stats``: what is in store directories, as tables and as pictures."""
+"""``flintmq pipeline stats``: what is in stores or topics, as tables and as pictures."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +9,10 @@ import click
 from flintmq.cli.exit_codes import EXIT_FINE, EXIT_PROBLEMS
 from flintmq.cli.json_output import to_json
 from flintmq.cli.output import write_line
+from flintmq.cli.pipeline_live import check_source, live_options
 from flintmq.cli.pipeline_options import (
     JobOptions,
-    directories_argument,
+    absolute,
     job_options,
     load_extra,
     on_corrupt_mode,
@@ -31,8 +32,9 @@ HOURS_SHOWN: Final = 24
 
 
 @click.command("stats")
-@directories_argument
+@click.argument("directories", metavar="[DIR...]", nargs=-1, callback=absolute)
 @job_options
+@live_options
 @on_corrupt_option
 @click.option(
     "--top",
@@ -55,25 +57,37 @@ HOURS_SHOWN: Final = 24
 def stats_command(
     job: JobOptions,
     directories: tuple[str, ...],
+    namesrv: str | None,
+    topics: tuple[str, ...],
+    extra: dict[str, str],
     on_corrupt: str,
     top: int,
     without_keys: bool,
     plot: Path | None,
 ) -> int:
-    """Measure topics, queues, tags, hours, sizes, lag, hot keys and duplicate ids."""
+    """Measure topics, queues, tags, hours, sizes, lag, hot keys and duplicate ids.
+
+    Either of store directories, or of live topics (--namesrv, --topic) as they are at the start.
+    """
+    live = check_source(directories, namesrv, topics, extra)
     jobs = load_extra("flintmq.spark.jobs.stats")
-    quick_check(directories)
+    if live is None:
+        quick_check(directories)
     if plot is not None:
         _check_plot(plot)
     with job.session("stats") as spark:
-        report: StatsReport = jobs.stats(
-            spark,
-            directories,
-            top=top,
-            keys=not without_keys,
-            on_corrupt=on_corrupt_mode(on_corrupt),
-            splits_min=job.parallelism,
-        )
+        report: StatsReport
+        if live is not None:
+            report = jobs.live_stats(spark, live, top=top, keys=not without_keys)
+        else:
+            report = jobs.stats(
+                spark,
+                directories,
+                top=top,
+                keys=not without_keys,
+                on_corrupt=on_corrupt_mode(on_corrupt),
+                splits_min=job.parallelism,
+            )
     if plot is not None:
         load_extra("flintmq.spark.jobs.stats_plot").plot_stats(report, plot)
     if job.is_json:

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from flintmq.client.consuming import Consuming
 from flintmq.client.process_queue import NOTHING
-from flintmq.client.wall_clock import wall_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from flintmq.client.assigned_queue import AssignedQueue
-    from flintmq.client.consume_statistics import ConsumeStatistics
-    from flintmq.client.handlers import HandlerRunner
     from flintmq.client.messages import ReceivedMessage
-    from flintmq.client.offset_store import OffsetStore
-    from flintmq.client.push_settings import PushSettings
-    from flintmq.client.send_back import SendBack
     from flintmq.model.message_queue import MessageQueue
 
 logger = logging.getLogger(__name__)
@@ -29,39 +23,23 @@ STUCK_COUNT_MAX: Final = 16
 """Stuck messages of a queue that are given back in one round."""
 
 STUCK_LEVEL: Final = 3
+TURN_COUNT: Final = 32
+"""Batches that a worker may have consumed before it lets others go on."""
 
 _Batch = tuple["AssignedQueue", "Sequence[ReceivedMessage]"]
 
 
-class ConcurrentConsuming:
+class ConcurrentConsuming(Consuming):
     """Hands batches to at most ``concurrency`` handlers at once.
 
     Without ``send_back``, failed messages are not given back but let go: nobody else could get
     them in a broadcasting group.
     """
 
-    def __init__(
-        self,
-        runner: HandlerRunner,
-        settings: PushSettings,
-        *,
-        offsets: OffsetStore,
-        send_back: SendBack | None,
-        statistics: ConsumeStatistics,
-        now_ms: Callable[[], int] = wall_ms,
-    ) -> None:
-        self._runner = runner
-        self._settings = settings
-        self._offsets = offsets
-        self._send_back = send_back
-        self._statistics = statistics
-        self._now_ms = now_ms
+    def _set_up(self) -> None:
         self._ready: deque[_Batch] = deque()
         self._workers: set[asyncio.Task[None]] = set()
         self._retries: set[asyncio.TimerHandle] = set()
-        self._is_stopping = False
-        self.is_idle = True
-        """Whether all handlers had come to their end when this was stopped."""
 
     # -- from pulls to handlers --------------------------------------------------------------
 
@@ -76,10 +54,12 @@ class ConcurrentConsuming:
         self._hire()
 
     def _hire(self) -> None:
-        if self._is_stopping:
-            return
-        free = self._settings.concurrency - len(self._workers)
-        for _ in range(min(free, len(self._ready))):
+        """Put one more worker to work if there is anything to do; it sends for the next."""
+        if (
+            self._ready
+            and not self._is_stopping
+            and len(self._workers) < self._settings.concurrency
+        ):
             worker = asyncio.create_task(self._work(), name="consume")
             self._workers.add(worker)
             worker.add_done_callback(self._dismissed)
@@ -90,6 +70,10 @@ class ConcurrentConsuming:
         self._hire()
 
     async def _work(self) -> None:
+        # This comes to pass when the worker has to wait for the first time.  Handlers that never
+        # wait are served by one worker, without the cost of a task for each message.
+        asyncio.get_running_loop().call_soon(self._hire)
+        turn = 0
         while self._ready and not self._is_stopping:
             one, messages = self._ready.popleft()
             try:
@@ -97,6 +81,10 @@ class ConcurrentConsuming:
             except Exception:
                 # They stay held and uncommitted, so a later owner of the queue gets them.
                 logger.exception("messages not consumed: queue=%s", one.queue)
+            turn += 1
+            if turn % TURN_COUNT == 0:
+                # Others have work to do in this loop too.
+                await asyncio.sleep(0)
 
     async def _consume(self, one: AssignedQueue, messages: Sequence[ReceivedMessage]) -> None:
         held = one.held
@@ -104,20 +92,18 @@ class ConcurrentConsuming:
             return
         began_ms = self._now_ms()
         held.start(messages, now_ms=began_ms)
-        outcome = await self._runner.run(messages)
-        held.last_consume_ms = self._now_ms()
-        self._statistics.consumed(
-            messages[0].topic,
-            len(messages),
-            held.last_consume_ms - began_ms,
-            is_success=outcome.is_success,
-        )
-        kept: list[ReceivedMessage] = []
+        outcome = await self._hand_over(one, messages, began_ms=began_ms)
         if not outcome.is_success and not held.is_dropped:
-            # One that was stuck may have been given back already.
-            kept = await self._give_back(filter(held.holds, messages))
-        if held.is_dropped:
-            return  # Another member has the queue now, and gets the messages again.
+            await self._take_failure(one, messages)
+        elif not held.is_dropped:
+            self._let_go(one, messages)
+        # Of a dropped queue another member gets the messages again.
+
+    async def _take_failure(self, one: AssignedQueue, messages: Sequence[ReceivedMessage]) -> None:
+        # One that was stuck may have been given back already.
+        kept = await self._give_back(filter(one.held.holds, messages))
+        if one.held.is_dropped:
+            return
         kept_offsets = {message.queue_offset for message in kept}
         self._let_go(one, [each for each in messages if each.queue_offset not in kept_offsets])
         if kept:
@@ -139,10 +125,7 @@ class ConcurrentConsuming:
         return [message for message in failed if not await self._send_back.give(message)]
 
     def _retry_here(self, one: AssignedQueue, messages: Sequence[ReceivedMessage]) -> None:
-        again = [
-            dataclasses.replace(message, reconsume_times=message.reconsume_times + 1)
-            for message in messages
-        ]
+        again = [message.failed_once_more() for message in messages]
 
         def retry() -> None:
             self._retries.discard(handle)

@@ -6,9 +6,10 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+
+from flintmq.client.handler_threads import HandlerThreads
 
 if TYPE_CHECKING:
     from flintmq.client.messages import ReceivedMessage
@@ -35,8 +36,18 @@ class Outcome(NamedTuple):
         return self.result is ConsumeResult.SUCCESS
 
 
+_SUCCESS: Final = Outcome(ConsumeResult.SUCCESS)
+
 Handler: TypeAlias = Callable[[Any], Any] | Callable[[Any], Awaitable[Any]]
 """Takes a message, or a list of them; None, True and SUCCESS mean handled."""
+
+
+class Runner(Protocol):
+    """Whoever hands messages to a handler."""
+
+    async def run(self, messages: Sequence[ReceivedMessage]) -> Outcome:
+        """Hand messages over."""
+        ...
 
 
 class HandlerRunner:
@@ -45,23 +56,18 @@ class HandlerRunner:
     def __init__(self, handler: Handler, *, thread_count: int, takes_list: bool) -> None:
         self._handler = handler
         self._takes_list = takes_list
-        self._is_coroutine = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+        is_coroutine = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
             getattr(handler, "__call__", None)  # noqa: B004 - an object with an async __call__
         )
-        self._pool = (
-            None
-            if self._is_coroutine
-            else ThreadPoolExecutor(thread_count, thread_name_prefix="flintmq-handler")
-        )
+        self._threads = None if is_coroutine else HandlerThreads(self._call, count=thread_count)
 
     async def run(self, messages: Sequence[ReceivedMessage]) -> Outcome:
         """Hand messages over; an exception means that they are to come again."""
         given: Any = list(messages) if self._takes_list else messages[0]
-        if self._pool is None:
+        if self._threads is None:
             outcome = await self._await(given)
         else:
-            loop = asyncio.get_running_loop()
-            outcome = await loop.run_in_executor(self._pool, self._call, given)
+            outcome = await self._threads.call(given)
         if outcome.error is not None:
             first = messages[0]
             logger.error(
@@ -94,15 +100,15 @@ class HandlerRunner:
 
     def close(self, *, wait: bool) -> None:
         """Let the threads end; with ``wait`` those at work finish first."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=wait, cancel_futures=True)
+        if self._threads is not None:
+            self._threads.close(wait=wait)
 
 
 def _outcome(value: object) -> Outcome:
+    if value is None or value is True:
+        return _SUCCESS
     if isinstance(value, ConsumeResult):
         return Outcome(value)
-    if value is None or value is True:
-        return Outcome(ConsumeResult.SUCCESS)
     if value is not False:
         logger.warning("a handler returned a %s; None, True or SUCCESS mean handled", type(value))
     return Outcome(ConsumeResult.LATER)

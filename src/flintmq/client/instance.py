@@ -41,6 +41,7 @@ INNER_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
 """A producer group that every client is in: by it messages are given back."""
 
 REBALANCE_INTERVAL_MS: Final = 20_000
+DISCOVERY_INTERVAL_MS: Final = 120_000
 STREAM_SUFFIX: Final = "@STREAM"
 
 
@@ -247,6 +248,7 @@ class ClientInstance:
             (self.routes.refresh, options.route_interval_ms),
             (self.heartbeat, options.heartbeat_interval_ms),
             (self._persist_offsets, options.offset_interval_ms),
+            (self.servers.discover, DISCOVERY_INTERVAL_MS),
         ):
             task = asyncio.create_task(_repeat(job, interval_ms), name=job.__name__)
             self._tasks.append(task)

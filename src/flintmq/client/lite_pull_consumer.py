@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
+from flintmq.client import poll_cache as defaults
 from flintmq.client.assignment import Assignment
 from flintmq.client.client_user import ClientUser
 from flintmq.client.consume_from import ConsumeFrom, QueueBounds
@@ -12,9 +13,8 @@ from flintmq.client.errors import UsageError
 from flintmq.client.namespaces import wrap
 from flintmq.client.offset_store import RemoteOffsets
 from flintmq.client.options import checked_group
-from flintmq.client.process_queue import NOTHING
+from flintmq.client.poll_cache import PollCache, PollLimits
 from flintmq.client.queue_pulling import PullRules, QueuePulling
-from flintmq.client.received import opened
 from flintmq.client.sharing import MessageModel, SharingRules
 from flintmq.client.strategies import Strategy, averagely
 from flintmq.client.subscriptions import Subscriptions
@@ -38,9 +38,6 @@ POLL_TIMEOUT_MS: Final = 5000
 POLL_COUNT: Final = 32
 PULL_COUNT: Final = 32
 SUSPEND_MS: Final = 20_000
-QUEUE_COUNT_MAX: Final = 1000
-TOTAL_COUNT_MAX: Final = 10_000
-QUEUE_SIZE_MAX: Final = 100 << 20
 
 
 class AsyncLitePullConsumer(ClientUser):
@@ -65,22 +62,16 @@ class AsyncLitePullConsumer(ClientUser):
         consume_from: ConsumeFrom = ConsumeFrom.LAST_OFFSET,
         consume_timestamp_ms: int | None = None,
         pull_count: int = PULL_COUNT,
-        queue_count_max: int = QUEUE_COUNT_MAX,
-        queue_size_max: int = QUEUE_SIZE_MAX,
-        total_count_max: int = TOTAL_COUNT_MAX,
+        queue_count_max: int = defaults.QUEUE_COUNT_MAX,
+        queue_size_max: int = defaults.QUEUE_SIZE_MAX,
+        total_count_max: int = defaults.TOTAL_COUNT_MAX,
         strategy: Strategy = averagely,
         client: ClientInstance | None = None,
         **options: Any,
     ) -> None:
         super().__init__(client, options, stream=True)
-        for name, value in (
-            ("pull_count", pull_count),
-            ("queue_count_max", queue_count_max),
-            ("queue_size_max", queue_size_max),
-            ("total_count_max", total_count_max),
-        ):
-            if value <= 0:
-                raise UsageError(f"{name} must be positive")
+        if pull_count <= 0:
+            raise UsageError("pull_count must be positive")
         self.group = wrap(self.namespace, checked_group(group))
         self.rules = SharingRules(
             strategy=strategy,
@@ -90,9 +81,11 @@ class AsyncLitePullConsumer(ClientUser):
         )
         self._auto_commit = auto_commit
         self._pull_rules = PullRules(count=pull_count, suspend_ms=SUSPEND_MS, is_lite=True)
-        self._queue_count_max = queue_count_max
-        self._queue_size_max = queue_size_max
-        self._total_count_max = total_count_max
+        self._limits = PollLimits(
+            queue_count_max=queue_count_max,
+            queue_size_max=queue_size_max,
+            total_count_max=total_count_max,
+        )
         self.topics = Subscriptions(self.namespace)
         for topic, expression in (subscriptions or {}).items():
             self.topics.add(topic, expression, expression_type)
@@ -103,16 +96,13 @@ class AsyncLitePullConsumer(ClientUser):
     async def _begin(self, client: ClientInstance) -> None:
         self._is_member = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self._paused: set[MessageQueue] = set()
-        self._given: list[AssignedQueue] = []
-        self._turn = 0
-        self._arrival = asyncio.Event()
         self.offsets = RemoteOffsets(client, self.group)
         self._bounds = QueueBounds(client)
         self._pulling = QueuePulling(client, self.group, self, self._pull_rules)
         self._assignment = Assignment(
             client, self.group, self.rules, user=self, offsets=self.offsets
         )
+        self._cache = PollCache(self._assignment.queues, self.offsets, self._limits)
         if self._is_sharing:
             await self._join(client)
 
@@ -129,7 +119,7 @@ class AsyncLitePullConsumer(ClientUser):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._auto_commit and not is_failed:
-            self._note_given()
+            self._cache.note_given()
         await self._assignment.release()
         await self._pulling.close()
         if self._is_member:
@@ -184,46 +174,13 @@ class AsyncLitePullConsumer(ClientUser):
         if timeout_ms < 0 or count_max <= 0:
             raise UsageError("a poll needs a count, and a timeout that is not negative")
         if self._auto_commit:
-            self._note_given()
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
-        while True:
-            self._arrival.clear()
-            found = self._next_batch(count_max)
-            left_s = deadline - asyncio.get_running_loop().time()
-            if found or left_s <= 0:
-                return found
-            try:
-                async with asyncio.timeout(left_s):
-                    await self._arrival.wait()
-            except TimeoutError:
-                return []
+            self._cache.note_given()
+        return await self._cache.next_batch(count_max=count_max, timeout_ms=timeout_ms)
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         while True:
             for message in await self.poll(count_max=1):
                 yield message
-
-    def _next_batch(self, count_max: int) -> list[ReceivedMessage]:
-        ready = [
-            one
-            for one in self._assignment.queues.values()
-            if one.held.untaken_count and one.queue not in self._paused
-        ]
-        if not ready:
-            return []
-        # One queue after the other, so that a full one does not keep the rest waiting.
-        one = ready[self._turn % len(ready)]
-        self._turn += 1
-        self._given.append(one)
-        return one.held.take_more(count_max)
-
-    def _note_given(self) -> None:
-        """Count what was given as consumed."""
-        for one in self._given:
-            offset = one.held.commit()
-            if offset != NOTHING and not one.held.is_dropped:
-                self.offsets.update(one.queue, offset, increase_only=False)
-        self._given.clear()
 
     # -- positions ---------------------------------------------------------------------------
 
@@ -263,12 +220,11 @@ class AsyncLitePullConsumer(ClientUser):
         """Give nothing of these queues for the time being."""
         for queue in queues:
             self._own(queue)
-        self._paused.update(queues)
+        self._cache.pause(queues)
 
     def resume(self, *queues: MessageQueue) -> None:
         """Give messages of these queues again."""
-        self._paused.difference_update(queues)
-        self._arrival.set()
+        self._cache.resume(queues)
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Commit everything given so far, or given offsets, and wait until brokers have it.
@@ -277,7 +233,7 @@ class AsyncLitePullConsumer(ClientUser):
             ClientError, RemotingError: a broker does not.
         """
         if offsets is None:
-            self._note_given()
+            self._cache.note_given()
             offsets = {
                 queue: offset
                 for queue in self.assigned
@@ -312,7 +268,7 @@ class AsyncLitePullConsumer(ClientUser):
     async def rebalance(self) -> None:
         """Take up and give up queues as the members of the group share them."""
         if await self._assignment.rebalance(self.topics.names):
-            self._paused &= self.assigned
+            self._cache.keep_paused(self.assigned)
             self.topics.renew()
             await self.client.heartbeat()
 
@@ -349,22 +305,15 @@ class AsyncLitePullConsumer(ClientUser):
 
     def is_full(self, one: AssignedQueue) -> bool:
         """Whether as much is held as may be."""
-        if one.held.count > self._queue_count_max or one.held.size > self._queue_size_max:
-            return True
-        total = sum(each.held.count for each in self._assignment.queues.values())
-        return total > self._total_count_max
+        return self._cache.is_full(one)
 
     def arrived(self, one: AssignedQueue, result: PullResult) -> None:
         """Hold what a pull has brought."""
-        messages = [
-            opened(message, self.group, self.namespace, bounds=result.bounds)
-            for message in result.messages
-        ]
-        offset = one.held.put(messages, next_offset=result.next_offset)
+        offset = one.held.put(result.messages, next_offset=result.next_offset)
         if offset >= 0:
             self.offsets.update(one.queue, offset, increase_only=True)
-        if messages:
-            self._arrival.set()
+        if result.messages:
+            self._cache.arrived()
 
     def moved(self, one: AssignedQueue, offset: int) -> None:
         """Begin a queue anew: the offset asked for was outside of it."""

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from flintmq.client.errors import UsageError
+from flintmq.format.host import host_text
+from flintmq.format.properties import decode_properties, encode_properties
 from flintmq.format.topic_names import name_fault
 from flintmq.model import property_names as names
 from flintmq.model.message_queue import MessageQueue
+
+if TYPE_CHECKING:
+    from flintmq.format.record import Record
 
 BODY_SIZE_MAX: Final = 4 << 20
 NO_PROPERTIES: Final[Mapping[str, str]] = {}
@@ -89,6 +94,16 @@ class Message:
             found[names.TAGS] = self.tag
         return found
 
+    def wire_text(self) -> bytes:
+        """Return `wire_properties` as they are written."""
+        if self.properties or self.keys or self.delay_level or self.tag:
+            return encode_properties(self.wire_properties())
+        return _WAITING if self.wait else _NOT_WAITING
+
+
+_WAITING: Final = encode_properties({names.WAIT: "true"})
+_NOT_WAITING: Final = encode_properties({names.WAIT: "false"})
+
 
 class SendStatus(Enum):
     """How well a message is kept.  All mean that it is stored."""
@@ -118,26 +133,150 @@ class SendResult:
         return self.status is SendStatus.SEND_OK
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedMessage:
-    """A message as it comes from a broker."""
+    """A message as it comes from a broker.  It cannot be changed.
 
-    topic: str
-    body: bytes
-    queue: MessageQueue
-    queue_offset: int
-    physical_offset: int
-    properties: Mapping[str, str]
-    flag: int
-    sys_flag: int
-    born_timestamp: int
-    born_host: str
-    store_timestamp: int
-    store_host: str
-    reconsume_times: int
-    prepared_transaction_offset: int
-    offset_message_id: str
-    store_size: int
+    Properties, hosts and ids are taken apart when somebody asks for them: many handlers look at
+    the body alone.  ``topic`` and ``body`` are as the user knows them, by default as stored;
+    ``bounds`` are the lowest offset of the queue and the next one, when it was pulled.
+    """
+
+    __slots__ = ("_body", "_bounds", "_properties", "_queue", "_record", "_topic")
+
+    def __init__(
+        self,
+        record: Record,
+        queue: MessageQueue,
+        *,
+        topic: str | None = None,
+        body: bytes | None = None,
+        bounds: tuple[int, int] | None = None,
+    ) -> None:
+        self._record = record
+        self._queue = queue
+        self._topic = record.topic if topic is None else topic
+        self._body = bytes(record.body) if body is None else body
+        self._bounds = bounds
+        self._properties: Mapping[str, str] | None = None
+
+    def __repr__(self) -> str:
+        # The body stays out: messages are logged, their contents are not.
+        return (
+            f"<ReceivedMessage {self.message_id} of {self.topic}, {self.queue.broker_name} "
+            f"{self.queue.queue_id}:{self.queue_offset}, {len(self.body)} bytes>"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ReceivedMessage):
+            return NotImplemented
+        return self._parts == other._parts
+
+    def __hash__(self) -> int:
+        return hash((self._queue, self._record.queue_offset))
+
+    @property
+    def _parts(self) -> tuple[object, ...]:
+        return self._record, self._queue, self._topic, self._body, self._bounds
+
+    def with_topic(self, topic: str) -> ReceivedMessage:
+        """Return the same message as one of another topic."""
+        return ReceivedMessage(
+            self._record, self._queue, topic=topic, body=self._body, bounds=self._bounds
+        )
+
+    def failed_once_more(self) -> ReceivedMessage:
+        """Return the same message with one more failure counted."""
+        record = self._record._replace(reconsume_times=self._record.reconsume_times + 1)
+        return ReceivedMessage(
+            record, self._queue, topic=self._topic, body=self._body, bounds=self._bounds
+        )
+
+    @property
+    def topic(self) -> str:
+        """Its topic, without a namespace; that it was first sent to if it comes again."""
+        return self._topic
+
+    @property
+    def body(self) -> bytes:
+        """Its content, decompressed."""
+        return self._body
+
+    @property
+    def queue(self) -> MessageQueue:
+        """The queue it came from."""
+        return self._queue
+
+    @property
+    def queue_offset(self) -> int:
+        """Its place in the queue."""
+        return self._record.queue_offset
+
+    @property
+    def physical_offset(self) -> int:
+        """Its place in the log of the broker."""
+        return self._record.physical_offset
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Its properties, those of clients and brokers included."""
+        found = self._properties
+        if found is None:
+            decoded = decode_properties(self._record.properties_text)
+            if self._bounds is not None:
+                low, high = self._bounds
+                decoded[names.MIN_OFFSET], decoded[names.MAX_OFFSET] = str(low), str(high)
+            found = self._properties = decoded
+        return found
+
+    @property
+    def flag(self) -> int:
+        """A number of the sender."""
+        return self._record.flag
+
+    @property
+    def sys_flag(self) -> int:
+        """Bits of clients and brokers."""
+        return self._record.sys_flag
+
+    @property
+    def born_timestamp(self) -> int:
+        """When it was sent, in milliseconds."""
+        return self._record.born_timestamp
+
+    @property
+    def born_host(self) -> str:
+        """The address of the sender."""
+        return host_text(self._record.born_host)
+
+    @property
+    def store_timestamp(self) -> int:
+        """When it was stored, in milliseconds."""
+        return self._record.store_timestamp
+
+    @property
+    def store_host(self) -> str:
+        """The address of the broker."""
+        return host_text(self._record.store_host)
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often it has failed."""
+        return self._record.reconsume_times
+
+    @property
+    def prepared_transaction_offset(self) -> int:
+        """Where its half message stands in the log."""
+        return self._record.prepared_transaction_offset
+
+    @property
+    def offset_message_id(self) -> str:
+        """The id that the broker gave it."""
+        return self._record.message_id
+
+    @property
+    def store_size(self) -> int:
+        """Bytes that it takes in the log."""
+        return self._record.size
 
     @property
     def message_id(self) -> str:

@@ -4,56 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
+from flintmq.client.consuming import Consuming
 from flintmq.client.process_queue import NOTHING
-from flintmq.client.wall_clock import wall_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from flintmq.client.assigned_queue import AssignedQueue
-    from flintmq.client.consume_statistics import ConsumeStatistics
-    from flintmq.client.handlers import HandlerRunner
     from flintmq.client.messages import ReceivedMessage
-    from flintmq.client.offset_store import OffsetStore
-    from flintmq.client.push_settings import PushSettings
-    from flintmq.client.send_back import SendBack
     from flintmq.model.message_queue import MessageQueue
 
 logger = logging.getLogger(__name__)
 
 
-class OrderlyConsuming:
+class OrderlyConsuming(Consuming):
     """Hands the messages of each queue over in their order.
 
     In a clustering group (``send_back`` is given) a queue is consumed only while its lock is
     valid.
     """
 
-    def __init__(
-        self,
-        runner: HandlerRunner,
-        settings: PushSettings,
-        *,
-        offsets: OffsetStore,
-        send_back: SendBack | None,
-        statistics: ConsumeStatistics,
-        now_ms: Callable[[], int] = wall_ms,
-    ) -> None:
-        self._runner = runner
-        self._settings = settings
-        self._offsets = offsets
-        self._send_back = send_back
-        self._statistics = statistics
-        self._now_ms = now_ms
-        self._slots = asyncio.Semaphore(settings.concurrency)
+    def _set_up(self) -> None:
+        self._slots = asyncio.Semaphore(self._settings.concurrency)
         self._tasks: dict[AssignedQueue, asyncio.Task[None]] = {}
-        self._is_stopping = False
-        self.is_idle = True
-        """Whether all handlers had come to their end when this was stopped."""
 
     def begin(self, one: AssignedQueue) -> None:
         """Consume a queue until it is left."""
@@ -95,15 +71,7 @@ class OrderlyConsuming:
             if not self._may_consume(one):
                 return True
             messages = one.held.take(self._settings.batch_size)
-            began_ms = self._now_ms()
-            outcome = await self._runner.run(messages)
-        one.held.last_consume_ms = self._now_ms()
-        self._statistics.consumed(
-            messages[0].topic,
-            len(messages),
-            one.held.last_consume_ms - began_ms,
-            is_success=outcome.is_success,
-        )
+            outcome = await self._hand_over(one, messages, began_ms=self._now_ms())
         if outcome.is_success or await self._all_buried(messages):
             offset = one.held.commit()
             # What is handled counts, also when the queue is being given up meanwhile: it is
@@ -111,12 +79,7 @@ class OrderlyConsuming:
             if offset != NOTHING:
                 self._offsets.update(one.queue, offset, increase_only=False)
             return True
-        one.held.put_back(
-            [
-                dataclasses.replace(message, reconsume_times=message.reconsume_times + 1)
-                for message in messages
-            ]
-        )
+        one.held.put_back([message.failed_once_more() for message in messages])
         return False
 
     async def _all_buried(self, messages: Sequence[ReceivedMessage]) -> bool:

@@ -11,7 +11,6 @@ from flintmq.client.namespaces import wrap
 from flintmq.client.offset_store import RemoteOffsets
 from flintmq.client.options import checked_group
 from flintmq.client.pulling import PULL_COUNT, Puller, PullResult
-from flintmq.client.received import opened
 from flintmq.client.send_back import SendBack
 from flintmq.format.subscription import ExpressionError, build_subscription
 from flintmq.model.subscription import EVERYTHING, TAG
@@ -75,7 +74,7 @@ class AsyncPullConsumer(ClientUser):
         except ExpressionError as error:
             raise UsageError(f"{queue.topic}: {error}") from error
         await self.client.routes.subscribe_queues(queue.topic)
-        result = await self._puller.pull(
+        return await self._puller.pull(
             queue,
             offset,
             subscription,
@@ -83,11 +82,6 @@ class AsyncPullConsumer(ClientUser):
             suspend_ms=wait_ms,
             with_subscription=True,
         )
-        result.messages[:] = [
-            opened(message, self.group, self.namespace, bounds=result.bounds)
-            for message in result.messages
-        ]
-        return result
 
     async def begin_offset(self, queue: MessageQueue) -> int:
         """Return the offset of the oldest message of a queue."""

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from flintmq.client.errors import NoRouteError, ResponseError
-from flintmq.client.received import decode_messages, is_wanted
+from flintmq.client.received import pulled_messages
 from flintmq.format.codes import RequestCode, ResponseCode
 from flintmq.format.headers.pull import PullMessageRequest, PullMessageResponse
 
@@ -51,11 +51,6 @@ class PullResult:
     max_offset: int
     elapsed_ms: int = 0
     """How long the pull took, the broker's waiting included."""
-
-    @property
-    def bounds(self) -> tuple[int, int]:
-        """The lowest offset of the queue, and the one that its next message gets."""
-        return self.min_offset, self.max_offset
 
 
 class Puller:
@@ -116,11 +111,14 @@ class Puller:
             raise ResponseError.for_code(answer.code, answer.remark, address=address)
         told = PullMessageResponse.decode(answer.ext_fields)
         self._suggested[queue] = told.suggest_which_broker_id
-        messages = [
-            message
-            for message in decode_messages(answer.body, queue.broker_name)
-            if is_wanted(message, subscription)
-        ]
+        messages = pulled_messages(
+            answer.body,
+            queue,
+            subscription,
+            group=self._group,
+            namespace=self._client.options.namespace,
+            bounds=(told.min_offset, told.max_offset),
+        )
         return PullResult(
             status=status,
             messages=messages,

@@ -13,6 +13,7 @@ from flintmq.client.client_user import ClientUser
 from flintmq.client.concurrent_consuming import ConcurrentConsuming
 from flintmq.client.consume_from import ConsumeFrom
 from flintmq.client.consume_statistics import ConsumeStatistics
+from flintmq.client.consume_trace import ConsumeTrace
 from flintmq.client.errors import UsageError
 from flintmq.client.handlers import Handler, HandlerRunner, Outcome
 from flintmq.client.namespaces import wrap
@@ -31,12 +32,13 @@ from flintmq.client.subscriptions import Subscriptions
 from flintmq.client.wall_clock import wall_ms
 from flintmq.format.bodies.heartbeat import CONSUME_TYPES, ConsumerData
 from flintmq.model.subscription import TAG
-from flintmq.model.topics import RETRY_PREFIX
+from flintmq.model.topics import RETRY_PREFIX, TRACE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
 
     from flintmq.client.assigned_queue import AssignedQueue
+    from flintmq.client.consuming import Consuming
     from flintmq.client.instance import ClientInstance
     from flintmq.client.messages import ReceivedMessage
     from flintmq.client.process_queue import ProcessQueue
@@ -87,6 +89,8 @@ class AsyncPushConsumer(ClientUser):
         stop_timeout_ms: int = defaults.STOP_TIMEOUT_MS,
         strategy: Strategy = averagely,
         offset_directory: Path | None = None,
+        trace: bool = False,
+        trace_topic: str = TRACE_TOPIC,
         client: ClientInstance | None = None,
         **options: Any,
     ) -> None:
@@ -126,6 +130,7 @@ class AsyncPushConsumer(ClientUser):
             self.topics.add(RETRY_PREFIX + self.group)
         self._handler = handler
         self._offset_directory = offset_directory
+        self._trace_topic = trace_topic if trace else None
         self._is_suspended = False
         self.started_ms = 0
 
@@ -134,6 +139,7 @@ class AsyncPushConsumer(ClientUser):
     async def _begin(self, client: ClientInstance) -> None:
         settings, is_clustering = self.settings, self.rules.is_clustering
         self._is_member = False
+        self._trace: ConsumeTrace | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.statistics = ConsumeStatistics()
         self.offsets = self._make_offsets(client)
@@ -148,6 +154,9 @@ class AsyncPushConsumer(ClientUser):
         )
         await self.offsets.load()
         await self.topics.check(client, self.group)
+        await self.topics.compare(client, self.group)
+        if self._trace is not None:
+            await self._trace.start()
         client.add_consumer(self)
         self._is_member = True
         self.started_ms = wall_ms()
@@ -163,14 +172,16 @@ class AsyncPushConsumer(ClientUser):
         root = self._offset_directory or Path.home() / ".rocketmq_offsets"
         return LocalOffsets(root / client.client_id / self.group / "flintmq-offsets.json")
 
-    def _make_consuming(self, client: ClientInstance) -> ConcurrentConsuming | OrderlyConsuming:
+    def _make_consuming(self, client: ClientInstance) -> Consuming:
         settings = self.settings
         send_back = None
         if self.rules.is_clustering:
             send_back = SendBack(client, self.group, times_max=settings.reconsume_times_max)
-        kind = OrderlyConsuming if settings.orderly else ConcurrentConsuming
+        if self._trace_topic is not None:
+            self._trace = ConsumeTrace(self._runner, client, self.group, topic=self._trace_topic)
+        kind: type[Consuming] = OrderlyConsuming if settings.orderly else ConcurrentConsuming
         return kind(
-            self._runner,
+            self._trace or self._runner,
             settings,
             offsets=self.offsets,
             send_back=send_back,
@@ -189,6 +200,8 @@ class AsyncPushConsumer(ClientUser):
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._assignment.release(busy=busy)
         await self._pulling.close()
+        if self._trace is not None:
+            await self._trace.close()
         if self._is_member:
             await client.remove_consumer(self.group)
         # A thread whose handler came to no end cannot be waited for.
@@ -230,6 +243,7 @@ class AsyncPushConsumer(ClientUser):
         if self._is_suspended:
             return
         if await self._assignment.rebalance(self.topics.names):
+            await self.topics.compare(self.client, self.group)
             self.topics.renew()
             await self.client.heartbeat()
 
@@ -289,10 +303,7 @@ class AsyncPushConsumer(ClientUser):
 
     def arrived(self, one: AssignedQueue, result: PullResult) -> None:
         """Hold and consume what a pull has brought."""
-        messages = [
-            opened(message, self.group, self.namespace, bounds=result.bounds)
-            for message in result.messages
-        ]
+        messages = result.messages
         offset = one.held.put(messages, next_offset=result.next_offset)
         if offset >= 0:
             self.offsets.update(one.queue, offset, increase_only=True)

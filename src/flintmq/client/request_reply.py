@@ -14,7 +14,10 @@ from flintmq.client.sending import Envelope
 from flintmq.client.wall_clock import wall_ms
 from flintmq.format.codes import RequestCode, ResponseCode
 from flintmq.format.compression import decompress
+from flintmq.format.errors import HostError
+from flintmq.format.host import pack_host, parse_address
 from flintmq.format.properties import decode_properties, encode_properties
+from flintmq.format.record import Record
 from flintmq.format.sys_flag import COMPRESSED, compression_type
 from flintmq.model import property_names as names
 from flintmq.model.message_queue import MessageQueue
@@ -78,24 +81,33 @@ def _pushed(request: Request[Any]) -> ReceivedMessage:
         body = decompress(body, compression_type(header.sys_flag), limit=BODY_SIZE_MAX)
     properties = decode_properties((header.properties or "").encode())
     properties[ARRIVE_TIME] = str(wall_ms())
-    return ReceivedMessage(
-        topic=header.topic,
-        body=body,
-        queue=MessageQueue(header.topic, "", header.queue_id),
+    record = Record(
+        size=0,
+        body_crc=0,
+        queue_id=header.queue_id,
+        flag=header.flag,
         queue_offset=0,
         physical_offset=0,
-        properties=properties,
-        flag=header.flag,
         sys_flag=header.sys_flag,
         born_timestamp=header.born_timestamp,
-        born_host=header.born_host,
+        born_host=_packed(header.born_host),
         store_timestamp=header.store_timestamp,
-        store_host=header.store_host,
+        store_host=_packed(header.store_host),
         reconsume_times=header.reconsume_times or 0,
         prepared_transaction_offset=0,
-        offset_message_id="",
-        store_size=0,
+        body=body,
+        topic=header.topic,
+        properties_text=encode_properties(properties),
     )
+    return ReceivedMessage(record, MessageQueue(header.topic, "", header.queue_id))
+
+
+def _packed(host: str) -> bytes:
+    """Return a host as records have it; Java's broker writes ``/10.0.0.1:10911``."""
+    try:
+        return pack_host(*parse_address(host.rpartition("/")[2]))
+    except HostError:
+        return pack_host("0.0.0.0", 0)
 
 
 def reply_envelope(asked: ReceivedMessage, body: bytes, message_id: str) -> Envelope:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from flintmq.client.errors import ResponseError, UsageError
 from flintmq.client.messages import BODY_SIZE_MAX, Message, SendResult, SendStatus
@@ -12,6 +11,7 @@ from flintmq.client.wall_clock import wall_ms
 from flintmq.format.batch import BatchItem, encode_batch
 from flintmq.format.codes import RequestCode, ResponseCode
 from flintmq.format.compression import compress
+from flintmq.format.errors import RecordTooLargeError
 from flintmq.format.headers.send import SendMessageRequestV2, SendMessageResponse
 from flintmq.format.properties import encode_properties
 from flintmq.format.sys_flag import COMPRESSED, TRANSACTION_PREPARED, CompressionType
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from flintmq.model.message_queue import MessageQueue
 
 COMPRESS_FROM: Final = 4096
-PROPERTIES_SIZE_MAX: Final = 32_767
 
 _STATUSES: Final[dict[int, SendStatus]] = {
     ResponseCode.SUCCESS: SendStatus.SEND_OK,
@@ -36,8 +35,7 @@ _STATUSES: Final[dict[int, SendStatus]] = {
 STORED_CODES: Final = frozenset(_STATUSES)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Envelope:
+class Envelope(NamedTuple):
     """A message or batch made ready: all but the queue it goes to."""
 
     topic: str
@@ -47,8 +45,8 @@ class Envelope:
     sys_flag: int
     flag: int
     message_id: str
-    is_batch: bool = False
     born_timestamp: int
+    is_batch: bool = False
     reconsume_times: int = 0
     max_reconsume_times: int | None = None
 
@@ -124,57 +122,67 @@ def seal(
     )
 
 
-def seal_batch(
-    messages: Sequence[Message],
-    message_ids: Sequence[str],
-    *,
-    topic: str,
-    extra: dict[str, str] | None = None,
-    body_size_max: int = BODY_SIZE_MAX,
-) -> Envelope:
-    """Make several messages of one topic ready to be sent as one."""
+def batch_items(messages: Sequence[Message]) -> list[BatchItem]:
+    """Return messages as items of a batch; they have no unique ids yet."""
     first = messages[0]
     items = []
-    for message, message_id in zip(messages, message_ids, strict=True):
+    for message in messages:
         if message.topic != first.topic or message.wait != first.wait or message.delay_level:
             raise UsageError(
                 "the messages of a batch have one topic and one way of waiting, and no delay"
             )
-        properties = message.wire_properties() | {names.UNIQ_KEY: message_id} | (extra or {})
-        text = encode_properties(properties)
-        if len(text) > PROPERTIES_SIZE_MAX:
-            raise UsageError(f"properties of {len(text)} bytes, at most {PROPERTIES_SIZE_MAX}")
-        items.append(BatchItem(flag=message.flag, body=message.body, properties=text))
-    body = encode_batch(items)
-    if len(body) > body_size_max:
-        raise UsageError(f"a batch of {len(body)} bytes, at most {body_size_max} are allowed")
-    wait = {names.WAIT: "true" if first.wait else "false"}
-    return Envelope(
-        topic=topic,
-        code=RequestCode.SEND_BATCH_MESSAGE,
-        body=body,
-        properties=encode_properties(wait).decode(),
-        sys_flag=0,
-        flag=0,
-        message_id=",".join(message_ids),
-        is_batch=True,
-        born_timestamp=wall_ms(),
-    )
+        items.append(BatchItem(message.flag, message.body, message.wire_text()))
+    return items
 
 
-def split_by_size(messages: Sequence[Message], size_max: int) -> list[list[Message]]:
+def split_by_size(items: Sequence[BatchItem], size_max: int) -> list[list[BatchItem]]:
     """Cut a list into batches whose bodies and properties stay below ``size_max`` each."""
-    batches: list[list[Message]] = []
+    batches: list[list[BatchItem]] = []
     size = size_max
-    for message in messages:
-        own = _OVERHEAD + len(message.body) + len(encode_properties(message.wire_properties()))
+    for item in items:
+        own = _OVERHEAD + len(item.body) + len(item.properties)
         if size + own > size_max:
             batches.append([])
             size = 0
-        batches[-1].append(message)
+        batches[-1].append(item)
         size += own
     return batches
 
 
 _OVERHEAD: Final = 96
 """Bytes of a message in a batch besides its body and properties, its unique id included."""
+
+
+def seal_batch(
+    items: Sequence[BatchItem],
+    message_ids: Sequence[str],
+    *,
+    topic: str,
+    wait: bool,
+    extra: dict[str, str] | None = None,
+    body_size_max: int = BODY_SIZE_MAX,
+) -> Envelope:
+    """Make the items of one batch ready to be sent, each with its unique id."""
+    # Every message says whether it waits, so there is a property before the id.
+    before = b"\x02%b\x01" % names.UNIQ_KEY.encode()
+    behind = b"\x02" + encode_properties(extra) if extra else b""
+    try:
+        body = encode_batch(
+            BatchItem(flag, stored, properties + before + message_id.encode() + behind)
+            for (flag, stored, properties), message_id in zip(items, message_ids, strict=True)
+        )
+    except RecordTooLargeError as error:
+        raise UsageError(f"a message of the batch: {error}") from error
+    if len(body) > body_size_max:
+        raise UsageError(f"a batch of {len(body)} bytes, at most {body_size_max} are allowed")
+    return Envelope(
+        topic=topic,
+        code=RequestCode.SEND_BATCH_MESSAGE,
+        body=body,
+        properties=encode_properties({names.WAIT: "true" if wait else "false"}).decode(),
+        sys_flag=0,
+        flag=0,
+        message_id=",".join(message_ids),
+        is_batch=True,
+        born_timestamp=wall_ms(),
+    )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from typing import TYPE_CHECKING
 
-from flintmq.client.errors import UsageError
+from flintmq.client.errors import ResponseError, UsageError
 from flintmq.client.namespaces import wrap
 from flintmq.client.wall_clock import wall_ms
-from flintmq.format.bodies.dialect import dumps_body
-from flintmq.format.bodies.heartbeat import subscription_to_json
+from flintmq.errors import FlintError
+from flintmq.format.bodies.dialect import Members, dumps_body, loads_body
+from flintmq.format.bodies.heartbeat import subscription_from_json, subscription_to_json
 from flintmq.format.codes import RequestCode
+from flintmq.format.headers.clients import ConsumerGroupRequest
 from flintmq.format.subscription import ExpressionError, build_subscription
 from flintmq.model.subscription import EVERYTHING, TAG, Subscription
 
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flintmq.client.instance import ClientInstance
+
+logger = logging.getLogger(__name__)
 
 
 class Subscriptions:
@@ -82,3 +87,45 @@ class Subscriptions:
                 "subscriptionData": subscription_to_json(one),
             }
             await client.call(address, RequestCode.CHECK_CLIENT_CONFIG, None, dumps_body(body))
+
+    async def compare(self, client: ClientInstance, group: str) -> None:
+        """Warn of what other members of the group want otherwise, as far as brokers tell.
+
+        A broker serves all members by the subscription that it was told last.  Where they differ,
+        messages go to members that drop them: nobody gets these.
+        """
+        for one in self:
+            address = client.routes.any_broker(one.topic)
+            if address is None:
+                continue
+            try:
+                told = await _told_subscriptions(client, address, group)
+            except FlintError as error:
+                logger.debug("subscriptions not compared: group=%s reason=%s", group, error)
+                continue
+            for other in told.values():
+                own = self._by_topic.get(other.topic)
+                if own is None or own.expression.strip() != other.expression.strip():
+                    logger.warning(
+                        "members of a group want different things, messages will be missed: "
+                        "group=%s topic=%s here=%s elsewhere=%s",
+                        group,
+                        other.topic,
+                        None if own is None else own.expression,
+                        other.expression,
+                    )
+            return
+
+
+async def _told_subscriptions(
+    client: ClientInstance, address: str, group: str
+) -> dict[str, Subscription]:
+    """Return what a broker knows of a group, by topic; nothing if nobody of it is there."""
+    header = ConsumerGroupRequest(consumer_group=group)
+    try:
+        answer = await client.call(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
+    except ResponseError:
+        return {}
+    table = Members(loads_body(answer.body), "connections of a group").get("subscriptionTable")
+    found = map(subscription_from_json, dict(table or {}).values())
+    return {one.topic: one for one in found}

@@ -22,8 +22,6 @@ from flintmq.remoting import RemotingError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from flintmq.client.messages import SendResult
-
 logger = logging.getLogger(__name__)
 
 WAITING_COUNT_MAX: Final = 1024
@@ -42,48 +40,14 @@ class TraceLine:
     keys: tuple[str, ...]
 
 
-def _line(*fields: object) -> str:
+def trace_text(*fields: object) -> str:
+    """Return the text of a line with these fields; None is written as Java writes it."""
     texts = (_NULL if field is None else _text(field) for field in fields)
     return _FIELD_END.join(texts) + _LINE_END
 
 
 def _text(field: object) -> str:
     return str(field).lower() if isinstance(field, bool) else str(field)
-
-
-def pub_line(
-    message: Message,
-    *,
-    group: str,
-    message_id: str,
-    started_ms: int,
-    cost_ms: int,
-    kind: int,
-    result: SendResult | None,
-    address: str,
-) -> TraceLine:
-    """Return the line of a send; without a result it failed.
-
-    ``kind`` is 0 for a plain message, 1 for one of a transaction, 3 for a delayed one.
-    """
-    keys = " ".join(message.keys)
-    text = _line(
-        "Pub",
-        started_ms,
-        result.region if result is not None else "DefaultRegion",
-        group,
-        message.topic,
-        message_id,
-        message.tag or "",
-        keys,
-        address,
-        len(message.body),
-        cost_ms,
-        kind,
-        result.offset_message_id if result is not None else None,
-        result is not None and result.ok,
-    )
-    return TraceLine(text, (message_id, *message.keys))
 
 
 class TraceSender:

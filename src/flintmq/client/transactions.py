@@ -89,12 +89,15 @@ def end_header(
 
 async def answer_check(
     request: Request[Any], group: str, listener: TransactionListener | None
-) -> None:
-    """Answer a broker that asks how a transaction of ``group`` ended."""
+) -> tuple[ReceivedMessage, TransactionState, EndTransactionRequest] | None:
+    """Answer a broker that asks how a transaction of ``group`` ended.
+
+    Return what was told; None if nobody here knows.
+    """
     record = decode_record(request.body)
     properties = record.properties
     if listener is None or properties.get(PRODUCER_GROUP) != group:
-        return
+        return None
     message = received(record, "")
     state = await ask(listener.check, message)
     asked = request.header
@@ -108,3 +111,4 @@ async def answer_check(
         transaction_id=asked.transaction_id,
     )
     request.connection.tell(RequestCode.END_TRANSACTION, header)
+    return message, state, header

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _COUNTER_MASK: Final = 0xFFFF
-_PID_MASK: Final = 0xFFFF
+_ELAPSED_MASK: Final = 0xFFFFFFFF
+_TAIL_LENGTH: Final = 12
+"""Hexadecimal digits of the elapsed time and the counter, with which an id ends."""
+
 _CLOCK_STEP_MS: Final = 1_000_000
 
 
@@ -23,9 +26,10 @@ class UniqueIds:
     """Makes ids from address, process, time within the month, and a counter."""
 
     def __init__(self, address: str, *, now_ms: Callable[[], int] = wall_ms) -> None:
-        self._address = ipaddress.ip_address(address).packed
-        self._pid = os.getpid() & _PID_MASK
-        self._constant = secrets.randbits(31)
+        made = encode_unique_id(
+            ipaddress.ip_address(address).packed, os.getpid(), secrets.randbits(31), 0, 0
+        )
+        self._prefix = made[:-_TAIL_LENGTH]
         self._counter = -1
         self._now_ms = now_ms
         self._month_start = self._month_end = 0
@@ -39,9 +43,7 @@ class UniqueIds:
         if -_CLOCK_STEP_MS < elapsed < 0:
             elapsed = 0
         self._counter = (self._counter + 1) & _COUNTER_MASK
-        return encode_unique_id(
-            self._address, self._pid, self._constant, elapsed & 0xFFFFFFFF, self._counter
-        )
+        return f"{self._prefix}{elapsed & _ELAPSED_MASK:08X}{self._counter:04X}"
 
     def _take_month(self, now_ms: int) -> None:
         moment = datetime.fromtimestamp(now_ms / 1000).astimezone()

@@ -8,21 +8,16 @@ import struct
 from typing import Final
 
 from flintmq.format.errors import CorruptRecordError
-from flintmq.format.record import MESSAGE_MAGIC, RECORD_SIZE_MIN, Record, decode_record
+from flintmq.format.record import (
+    IPV4_HEADER,
+    MESSAGE_MAGIC,
+    RECORD_SIZE_MIN,
+    Record,
+    decode_record,
+)
 from flintmq.format.sys_flag import HOSTS_MASK
 
 _SIZE: Final = struct.Struct(">i")
-_HEADER_V4: Final = struct.Struct(
-    ">"
-    "ii"  # size, magic
-    "iii"  # body_crc, queue_id, flag
-    "qq"  # queue_offset, physical_offset
-    "i"  # sys_flag
-    "q8s"  # born_timestamp, born_host
-    "q8s"  # store_timestamp, store_host
-    "iq"  # reconsume_times, prepared_transaction_offset
-    "i"  # body length
-)
 _LENGTHS_SIZE: Final = 3
 """Bytes of the lengths of topic and properties."""
 
@@ -30,8 +25,8 @@ _SYS_FLAG: Final = 7
 """The position of the sys flag among the fields."""
 
 # Found faster here than as attributes of their types.
-_unpack_header: Final = _HEADER_V4.unpack_from
-_HEADER_SIZE: Final = _HEADER_V4.size
+_unpack_header: Final = IPV4_HEADER.unpack_from
+_HEADER_SIZE: Final = IPV4_HEADER.size
 _new_tuple: Final = tuple.__new__
 
 

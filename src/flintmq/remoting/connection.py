@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _OPAQUE_MASK: Final = 0x7FFFFFFF
+_GATHERED_SIZE_MAX: Final = 16 << 10
+"""Bytes of requests that wait for the end of a turn of the loop."""
 
 
 class Gatherer(Protocol):
@@ -177,9 +179,9 @@ class Connection(asyncio.Protocol):
                 if self._out_size > pause_size:
                     self._endpoint.end_of_read()
                     self._write_out()
-                    if self._is_paused:
-                        self._unhandled = frames
-                        break
+                if self._is_paused:
+                    self._unhandled = frames
+                    break
         except RemoteProtocolError as error:
             self._fail(str(error))
         finally:
@@ -355,6 +357,9 @@ class Connection(asyncio.Protocol):
             # The first of our requests leaves at once, those of the same turn of the loop together.
             self._corked = True
             self._loop.call_soon(self._uncork)
+        elif self._out_size > _GATHERED_SIZE_MAX:
+            # The peer can begin while the rest is still made.
+            self._write_out()
 
     def _uncork(self) -> None:
         self._corked = False

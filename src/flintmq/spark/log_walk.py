@@ -14,8 +14,8 @@ from flintmq.errors import FlintError
 from flintmq.offline.layout import DataFile, StoreLayout
 from flintmq.offline.log_files import LogFiles
 from flintmq.offline.regions import Regions, open_for_reading
+from flintmq.offline.resync import candidates, whole_record
 from flintmq.offline.scan import Damage, LogScan, Tail
-from flintmq.spark.anchors import candidates, whole_record
 from flintmq.spark.kernels.compiled import Bytes, as_bytes
 from flintmq.spark.kernels.records import RecordTable, Stop, walk_records
 

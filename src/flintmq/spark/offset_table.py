@@ -11,14 +11,14 @@ nothing here, since a batch reads from the first message to the last unless it i
 A queue that is not named is not restricted.
 """
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 from flintmq.offline.layout import QueueKey
 from flintmq.spark.errors import OptionError
-from flintmq.spark.option_values import Given, parse_json
+from flintmq.spark.option_values import Given
+from flintmq.spark.queue_json import Named, queue_values
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -27,23 +27,20 @@ LATEST_TEXT: Final = "latest"
 STARTING: Final = "startingOffsets"
 ENDING: Final = "endingOffsets"
 
-_NUMBER: Final = re.compile(r"-?[0-9]{1,10}")
-_FORM: Final = (
+FORM: Final = (
     'earliest, latest or JSON such as {"topic": {"broker": {"0": 17}}}, -2 for earliest and -1 '
     "for latest"
 )
 _OPEN: Final = {STARTING: (EARLIEST, EARLIEST_TEXT), ENDING: (LATEST, LATEST_TEXT)}
 _ANY_BROKER: Final = None
 
-_Named: TypeAlias = tuple[str | None, str, int]
-
 
 @dataclass(frozen=True, slots=True)
 class OffsetTable:
     """Bounds by broker name (None for all), topic and queue id."""
 
-    starts: dict[_Named, int]
-    ends: dict[_Named, int]
+    starts: dict[Named, int]
+    ends: dict[Named, int]
 
     @property
     def is_open(self) -> bool:
@@ -71,45 +68,28 @@ def parse_offset_table(given: Given) -> OffsetTable:
     return OffsetTable(_parse(STARTING, given), _parse(ENDING, given))
 
 
-def _find(table: dict[_Named, int], broker: str | None, key: QueueKey) -> int | None:
+def _find(table: dict[Named, int], broker: str | None, key: QueueKey) -> int | None:
     exact = table.get((broker, *key))
     return table.get((_ANY_BROKER, *key)) if exact is None else exact
 
 
-def _parse(name: str, given: Given) -> dict[_Named, int]:
+def _parse(name: str, given: Given) -> dict[Named, int]:
     text = given.get(name.lower(), "").strip()
     open_value, open_text = _OPEN[name]
     if not text or text.lower() == open_text:
         return {}
     if text.lower() in (EARLIEST_TEXT, LATEST_TEXT):
         raise OptionError(f"{name} {text.lower()} leaves nothing to read in a batch")
-    table = parse_json(name, text)
-    if not isinstance(table, dict):
-        raise OptionError(f"{name} is {_FORM}, not {text[:80]!r}")
-    found: dict[_Named, int] = {}
-    for topic, level in table.items():
-        if not isinstance(level, dict) or not level:
-            raise OptionError(f"{name} of the topic {topic!r} names no queue; it is {_FORM}")
-        brokers = {_ANY_BROKER: level} if all(map(_NUMBER.fullmatch, level)) else level
-        for broker, queues in brokers.items():
-            for queue_id, offset in _queues(name, topic, queues):
-                if offset != open_value:
-                    found[broker, topic, queue_id] = offset
-    return found
-
-
-def _queues(name: str, topic: str, queues: object) -> Iterable[tuple[int, int]]:
-    if not isinstance(queues, dict) or not queues:
-        raise OptionError(f"{name} of the topic {topic!r} names no queue; it is {_FORM}")
-    open_value, _ = _OPEN[name]
-    for queue_id, offset in queues.items():
-        if not _NUMBER.fullmatch(queue_id):
-            raise OptionError(f"{name} of the topic {topic!r}: no queue id: {queue_id!r}")
-        if not isinstance(offset, int) or isinstance(offset, bool) or offset < EARLIEST:
+    found: dict[Named, int] = {}
+    for named, offset in queue_values(name, text, FORM):
+        _, topic, queue_id = named
+        if offset < EARLIEST:
             raise OptionError(f"{name} of {topic!r} {queue_id}: no offset: {offset!r}")
         if offset < 0 and offset != open_value:
             word = LATEST_TEXT if offset == LATEST else EARLIEST_TEXT
             raise OptionError(
                 f"{name} of {topic!r} {queue_id} is {word}, which leaves nothing to read in a batch"
             )
-        yield int(queue_id), offset
+        if offset != open_value:
+            found[named] = offset
+    return found

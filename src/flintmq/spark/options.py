@@ -85,7 +85,6 @@ _HOLDS_FOR: Final[dict[str, frozenset[Source]]] = {
     "maxBytesPerTrigger": _LOG,
     "maxOffsetsPerTrigger": _LOG,
     "failOnDataLoss": _LOG,
-    "namesrv": frozenset(),
 }
 NAMES: Final = tuple(_HOLDS_FOR)
 _KNOWN: Final = {name.lower(): name for name in NAMES}
@@ -205,8 +204,6 @@ def refuse_unknown(names: Iterable[str], source: Source = Source.COMMIT_LOG) -> 
             near = difflib.get_close_matches(name.lower(), _KNOWN, n=1, cutoff=0.5)
             hint = f"did you mean {_KNOWN[near[0]]}?" if near else f"known are {', '.join(NAMES)}"
             raise OptionError(f"unknown option {name!r}; {hint}")
-        if known == "namesrv":
-            raise OptionError("namesrv: live topics cannot be read yet, only store directories")
         if source not in _HOLDS_FOR[known]:
             raise OptionError(f"the option {known} says nothing about source={source.value}")
 

@@ -17,10 +17,12 @@ from flintmq.format.record import BLANK_SIZE
 from flintmq.offline.dump import TIME_SLACK_MS
 from flintmq.offline.layout import DataFile, StoreLayout, find_store
 from flintmq.offline.log_files import LogFiles
+from flintmq.offline.queue_proof import QueueProof, queue_proof
 from flintmq.offline.regions import Regions, open_for_reading
-from flintmq.offline.resync import written_bounds
-from flintmq.spark.anchors import QueueProof, find_proven, walked_starts
+from flintmq.offline.resync import find_proven, written_bounds
 from flintmq.spark.errors import OptionError
+from flintmq.spark.kernels.compiled import as_bytes
+from flintmq.spark.kernels.records import skip_records
 from flintmq.spark.options import ReadOptions
 from flintmq.spark.row_filter import Bounds
 from flintmq.spark.split_scan import LogSplit
@@ -110,7 +112,7 @@ class StorePlan:
         """Yield the splits of the files that may hold something of these times and places."""
         layout = self.layout
         files = self.written_files()
-        with Regions(layout.files) as regions, QueueProof(self._directory, layout) as proof:
+        with Regions(layout.files) as regions, queue_proof(self._directory, layout) as proof:
             log = LogFiles(layout, regions)
             times = [log.first_store_time(file) for file in files]
             previous_end: int | None = None
@@ -133,7 +135,7 @@ class StorePlan:
         """Yield splits from one place to another, both of which a walk of the log has found."""
         layout = self.layout
         at = start
-        with QueueProof(self._directory, layout) as proof:
+        with queue_proof(self._directory, layout) as proof:
             for file in layout.log_files:
                 first, limit = file.first_offset, min(file.size, layout.log_file_size)
                 if at >= end or first + layout.log_file_size <= at or first >= end:
@@ -234,7 +236,7 @@ class StorePlan:
             if starts and starts[-1] >= at:
                 continue  # One record reaches over a whole split.
             window = [(at, min(at + self._split_size, limit))]
-            position, _ = find_proven(view, window, limit, base, proof)
+            position, *_ = find_proven(view, window, limit, base, proof)
             if position is not None:
                 starts.append(position)
         return starts
@@ -245,6 +247,26 @@ class StorePlan:
         """Follow the records up to the first damage; what comes behind stays one split."""
         end = limit if stop is None else stop
         return walked_starts(view, position, end, limit, base, step=self._split_size)
+
+
+def walked_starts(
+    view: memoryview, start: int, stop: int, limit: int, base: int, *, step: int
+) -> list[int]:
+    """Follow the records from ``start`` and return the first one from each multiple of ``step`` on.
+
+    The walk ends at ``stop``, or where there is no whole record; checksums are not looked at.
+    """
+    data = as_bytes(view)
+    starts: list[int] = []
+    position, stop = start, min(stop, limit)
+    while True:
+        following = (position // step + 1) * step
+        position = skip_records(data, position, min(following, stop), limit, base)
+        if not following <= position < stop:
+            return starts
+        if skip_records(data, position, position + 1, limit, base) == position:
+            return starts
+        starts.append(position)
 
 
 def _is_outside(times: Sequence[int | None], number: int, wanted: Bounds) -> bool:

@@ -1,4 +1,4 @@
-"""The Spark session of one job: what is set, and where Spark's own words go.
+"""Spark for one job: what is set, and where Spark's own words go.
 
 Spark's driver is a Java process which this one starts.  Its output, and that of the Python workers
 below it, goes into a log file, so that an answer on the terminal is nothing but the answer.
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no type hints
 from pyspark import SparkConf, SparkContext
@@ -26,12 +26,12 @@ from pyspark.sql import SparkSession
 
 from flintmq.spark.failures import JobError, LoggedError, reason_of
 from flintmq.spark.java_runtime import require_java
-from flintmq.spark.shipping import is_local, ship
+from flintmq.spark.shipping import is_local, ship, ship_modules
 
 DEFAULT_MASTER: Final = "local[*]"
 PARALLELISM_MAX: Final = 100_000
 _LOGS_KEPT: Final = 20
-_END_SECONDS_MAX: Final = 30
+_END_SECONDS_MAX: Final = 120
 _LOG_PREFIX: Final = "pipeline-"
 _SHUFFLES_PER_CORE: Final = 8
 # These write each error with its stack to stderr before it is raised.
@@ -50,12 +50,12 @@ _LOCAL: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "2g",
+    # On other machines this package comes with the job, too late for a daemon.
+    "spark.python.daemon.module": "flintmq.spark.python_daemon",
 }
 
-PYTHON_TASKS_CONF: Final = MappingProxyType(
-    {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-)
-"""Suits a job whose tasks are Python alone: there the virtual machine only hands them out, and
+_TASKS: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""For a job whose tasks are Python alone: there the virtual machine only hands them out, and
 without its optimising compiler it starts with half the processor time."""
 
 
@@ -96,6 +96,26 @@ class SessionSettings:
             settings["spark.sql.shuffle.partitions"] = str(shuffles)
         return settings | dict(self.conf)
 
+    def task_conf(self) -> dict[str, str]:
+        """Return every setting for a job whose tasks are Python alone."""
+        return _TASKS | self.spark_conf()
+
+
+class TaskSession(Protocol):
+    """What a job needs whose tasks are Python alone.  A SparkSession is one, and has more."""
+
+    @property
+    def sparkContext(self) -> SparkContext:
+        """What hands out tasks."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Tasks:
+    """Hands out tasks.  Spark's SQL, which takes seconds to start, is not there."""
+
+    sparkContext: SparkContext
+
 
 @contextmanager
 def job_session(settings: SessionSettings) -> Iterator[SparkSession]:
@@ -103,6 +123,25 @@ def job_session(settings: SessionSettings) -> Iterator[SparkSession]:
 
     What Spark raises meanwhile becomes a LoggedError of one line that names the log file.
     """
+    with _running(settings, settings.spark_conf()) as context:
+        session = SparkSession(context)
+        try:
+            ship(session)
+            yield session
+        finally:
+            session.stop()
+
+
+@contextmanager
+def task_session(settings: SessionSettings) -> Iterator[TaskSession]:
+    """Do the same for a job that needs no SQL."""
+    with _running(settings, settings.task_conf()) as context:
+        ship_modules(context)
+        yield _Tasks(context)
+
+
+@contextmanager
+def _running(settings: SessionSettings, conf: Mapping[str, str]) -> Iterator[SparkContext]:
     if SparkContext._active_spark_context is not None:
         raise SessionError("this process has a Spark session; hand that one to the job's function")
     require_java()
@@ -111,9 +150,9 @@ def job_session(settings: SessionSettings) -> Iterator[SparkSession]:
     try:
         with ExitStack() as stack:
             with _reported("Spark does not start: ", log_file):
-                session = _start(settings, log_file, stack)
+                context = _start(settings, conf, log_file, stack)
             with _reported("", log_file):
-                yield session
+                yield context
     except LoggedError:
         is_told = True
         raise
@@ -123,19 +162,20 @@ def job_session(settings: SessionSettings) -> Iterator[SparkSession]:
             log_file.unlink(missing_ok=True)
 
 
-def _start(settings: SessionSettings, log_file: Path, stack: ExitStack) -> SparkSession:
+def _start(
+    settings: SessionSettings, conf: Mapping[str, str], log_file: Path, stack: ExitStack
+) -> SparkContext:
     scratch = Path(tempfile.mkdtemp(prefix="flintmq-job-"))
     stack.callback(shutil.rmtree, scratch, ignore_errors=True)
-    conf = SparkConf(loadDefaults=False).setMaster(settings.spark_master)
-    conf.setAppName(settings.app_name).setAll([*settings.spark_conf().items()])
-    conf.setIfMissing("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+    spark_conf = SparkConf(loadDefaults=False).setMaster(settings.spark_master)
+    spark_conf.setAppName(settings.app_name).setAll([*conf.items()])
+    spark_conf.setIfMissing("spark.sql.warehouse.dir", str(scratch / "warehouse"))
     stack.enter_context(_environment(_pythons(settings.master)))
     stack.enter_context(_hushed())
-    gateway = stack.enter_context(_java_process(conf, log_file))
-    session = SparkSession(SparkContext(conf=conf, gateway=gateway))
-    stack.callback(session.stop)
-    ship(session)
-    return session
+    gateway = stack.enter_context(_java_process(spark_conf, log_file))
+    context = SparkContext(conf=spark_conf, gateway=gateway)
+    stack.callback(context.stop)
+    return context
 
 
 @contextmanager

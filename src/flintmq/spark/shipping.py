@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import io
 import os
+import shutil
 import stat
 import tempfile
 import zipfile
@@ -17,12 +18,12 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Final
 
+from pyspark import SparkContext, SparkFiles
 from pyspark.sql import SparkSession
-
-from flintmq.spark.source import FlintSource
 
 PACKAGES: Final = ("flintmq", "pyspark_flintmq")
 _SUFFIXES: Final = (".py", ".typed")
+_STREAM_FILES: Final = "streaming_job"
 # The first moment a zip can name: an archive of the same modules is the same bytes.
 _MOMENT: Final = (1980, 1, 1, 0, 0, 0)
 
@@ -38,10 +39,23 @@ def ship(spark: SparkSession) -> None:
     The data source is registered too: Spark finds it without that, but forgets to tell the
     executors which of the added files belong to one that it has found by itself.
     """
-    if is_local(spark.sparkContext.master):
-        return
-    spark.sparkContext.addPyFile(str(package_zip()))
-    spark.dataSource.register(FlintSource)
+    if ship_modules(spark.sparkContext):
+        from flintmq.spark.source import FlintSource
+
+        spark.dataSource.register(FlintSource)
+
+
+def ship_modules(context: SparkContext) -> bool:
+    """Give the executors this package alone, for tasks in Python; return whether they lacked it."""
+    if is_local(context.master):
+        return False
+    package = package_zip()
+    context.addPyFile(str(package))
+    # The process that plans a stream looks for added files there, and Spark puts none there.
+    place = Path(SparkFiles.getRootDirectory()) / _STREAM_FILES
+    place.mkdir(exist_ok=True)
+    shutil.copyfile(package, place / package.name)
+    return True
 
 
 def package_zip(directory: Path | None = None) -> Path:

@@ -1,11 +1,13 @@
-"""The data source ``flintmq``: store directories as tables."""
+"""The data source ``flintmq``: store directories and live topics as tables and streams."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     Filter,
     InputPartition,
@@ -13,6 +15,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from flintmq.spark.columns import arrow_schema, table_schema
+from flintmq.spark.live.columns import Output, live_schema
+from flintmq.spark.live.options import is_live, parse_batch, parse_columns, parse_stream
+from flintmq.spark.live.reader import LiveReader
+from flintmq.spark.live.sink import batch_writer, stream_writer
+from flintmq.spark.live.stream import LiveStreamReader
 from flintmq.spark.log_read import LogRead
 from flintmq.spark.options import (
     OnCorrupt,
@@ -33,6 +40,7 @@ class FlintSource(DataSource):
     """Messages of one or more store directories, written by FlintMQ or by RocketMQ 4.9.
 
     The option ``source`` picks another table of them: queues, index, offsets, topics, groups.
+    The option ``namesrv`` picks a running cluster instead of directories.
     """
 
     @classmethod
@@ -42,6 +50,8 @@ class FlintSource(DataSource):
 
     def schema(self) -> StructType:
         """Return all columns; a schema that the user gives picks some of them instead."""
+        if is_live(self.options):
+            return live_schema(parse_columns(self.options))
         table = self._table()
         if table is not None:
             return table.columns.struct()
@@ -52,6 +62,8 @@ class FlintSource(DataSource):
 
         Spark refuses a reader that takes filters unless its own setting allows them.
         """
+        if is_live(self.options):
+            return LiveReader(parse_batch(self.options), self._output(schema))
         options = parse_options(self.options)
         table = self._table()
         if table is not None:
@@ -60,8 +72,21 @@ class FlintSource(DataSource):
         return kind(options, arrow_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return a reader that follows the logs as they grow."""
+        """Return a reader that follows logs or topics as they grow."""
+        if is_live(self.options):
+            return LiveStreamReader(parse_stream(self.options), self._output(schema))
         return LogStreamReader(parse_stream_options(self.options), arrow_schema(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Return what sends the rows of a batch to topics of a cluster."""
+        return batch_writer(schema, self.options, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """Return what sends the rows of each micro-batch to topics of a cluster."""
+        return stream_writer(schema, self.options, overwrite=overwrite)
+
+    def _output(self, schema: StructType) -> Output:
+        return Output(schema, parse_columns(self.options))
 
     def _table(self) -> Table | None:
         source = parse_source(self.options)

@@ -16,9 +16,9 @@ from pyspark.sql.datasource import InputPartition
 from flintmq.errors import FlintError
 from flintmq.format.errors import CorruptRecordError, EndOfRecords
 from flintmq.format.record import Blank, CheckedRecord, check_record
+from flintmq.offline.queue_proof import queue_proof
 from flintmq.offline.regions import open_for_reading
-from flintmq.offline.resync import written_bounds
-from flintmq.spark.anchors import QueueProof, claimed_ends, find_proven, whole_record
+from flintmq.offline.resync import record_behind, whole_record, written_bounds
 from flintmq.spark.errors import SplitError
 from flintmq.spark.kernels.compiled import as_bytes
 from flintmq.spark.kernels.records import RecordTable, Stop, Walk, walk_records
@@ -99,7 +99,7 @@ class SplitScan:
         if region is None:
             yield Damage(split.start, split.end, "the file was deleted meanwhile")
             return
-        with closing(region), QueueProof(Path(split.store)) as proof:
+        with closing(region), queue_proof(Path(split.store)) as proof:
             self.view = region.view
             self.data = as_bytes(region.view)
             self._limit = min(self._limit, region.size)
@@ -175,16 +175,15 @@ class SplitScan:
 
     def _next_record(self, position: int) -> int | None:
         """Return where the records go on behind damage at ``position``."""
-        view, base, limit = self.view, self._base, self._limit
-        for end in claimed_ends(view, position, limit, base):
-            if end == self._stop < limit:
-                return end
-            record = whole_record(view, end, limit, base) if end < self._stop else None
-            if isinstance(record, Blank) or (record and self._proof.says(record) is not False):
-                return end
-        ranges = self._ranges(position + 1)
-        proven, maybe = find_proven(view, ranges, limit, base, self._proof)
-        return maybe if proven is None else proven
+        return record_behind(
+            self.view,
+            position,
+            self._ranges(position + 1),
+            self._proof,
+            stop=self._stop,
+            limit=self._limit,
+            base=self._base,
+        )
 
     def _ranges(self, start: int) -> Ranges:
         """Return where the rest of the split is no hole."""

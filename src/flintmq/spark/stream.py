@@ -2,8 +2,8 @@
 
 The offset of the stream is a JSON object from directory to the place in its log that is read
 next.  A micro-batch reads from one offset to another with the splits and the reader of a batch,
-so it gives the same rows whenever it is repeated.  Live topics (the option ``namesrv``) will be
-a reader beside this one.
+so it gives the same rows whenever it is repeated.  Live topics (the option ``namesrv``) have a
+reader of their own, `flintmq.spark.live.stream`.
 """
 
 import logging

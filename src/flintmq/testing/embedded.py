@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from flintmq.broker import read_settings, run_broker
-from flintmq.client.blocking import LoopThread
 from flintmq.client.errors import UsageError
+from flintmq.client.loop_thread import InThread, now
 from flintmq.client.messages import Message, ReceivedMessage, SendResult
 from flintmq.client.producer import AsyncProducer
 from flintmq.client.received import received
@@ -23,7 +23,7 @@ from flintmq.testing.clock import ManualClock
 from flintmq.testing.faulty_files import FaultyFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from types import TracebackType
 
     from flintmq.broker import Broker
@@ -186,91 +186,55 @@ class AsyncEmbeddedCluster:
             flags.clear(RunningFlag.NOT_WRITABLE)
 
 
-class EmbeddedCluster:
+class EmbeddedCluster(InThread[AsyncEmbeddedCluster]):
     """The same for tests without asyncio: it runs in a thread of its own."""
+
+    _noun = "cluster"
 
     def __init__(
         self, *, root: Path | None = None, manual_clock: bool = False, **settings: object
     ) -> None:
-        self._make: Callable[[], AsyncEmbeddedCluster] = lambda: AsyncEmbeddedCluster(
-            root=root, manual_clock=manual_clock, **settings
+        super().__init__(
+            lambda: AsyncEmbeddedCluster(root=root, manual_clock=manual_clock, **settings)
         )
-        self._thread: LoopThread | None = None
-        self._cluster: AsyncEmbeddedCluster | None = None
-
-    def __enter__(self) -> Self:
-        self._thread = LoopThread("flintmq-embedded")
-        try:
-            self._cluster = self._thread.run(self._open())
-        except BaseException:
-            self._thread.close()
-            raise
-        return self
-
-    async def _open(self) -> AsyncEmbeddedCluster:
-        return await self._make().__aenter__()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        thread, cluster = self._thread, self._cluster
-        self._thread = self._cluster = None
-        assert thread is not None
-        try:
-            if cluster is not None:
-                thread.run(cluster.__aexit__(kind, error, trace))
-        finally:
-            thread.close()
-
-    def _running(self) -> tuple[LoopThread, AsyncEmbeddedCluster]:
-        if self._thread is None or self._cluster is None:
-            raise UsageError("the cluster is not running: use it in a with statement")
-        return self._thread, self._cluster
 
     @property
     def namesrv(self) -> str:
         """The address to give to any client."""
-        return self._running()[1].namesrv
+        return self._opened()[1].namesrv
 
     def send(self, topic: str, body: bytes, **fields: Any) -> SendResult:
         """Send a message; ``fields`` are those of `Message`."""
-        thread, cluster = self._running()
+        thread, cluster = self._opened()
         return thread.run(cluster.send(topic, body, **fields))
 
     def messages(self, topic: str) -> list[ReceivedMessage]:
         """Return all messages of a topic, by queue and offset."""
-        thread, cluster = self._running()
-        return thread.run(_now(lambda: cluster.messages(topic)))
+        thread, cluster = self._opened()
+        return thread.run(now(lambda: cluster.messages(topic)))
 
     def wait_for(self, topic: str, count: int, *, timeout_s: float = 10) -> list[ReceivedMessage]:
         """Wait until a topic has at least ``count`` messages and return them."""
-        thread, cluster = self._running()
+        thread, cluster = self._opened()
         return thread.run(cluster.wait_for(topic, count, timeout_s=timeout_s))
 
     def advance(self, ms: int) -> None:
         """Let time pass for the broker."""
-        thread, cluster = self._running()
-        thread.run(_now(lambda: cluster.advance(ms)))
+        thread, cluster = self._opened()
+        thread.run(now(lambda: cluster.advance(ms)))
 
     def drop_connections(self) -> int:
         """Cut all clients off; return how many."""
-        thread, cluster = self._running()
-        return thread.run(_now(cluster.drop_connections))
+        thread, cluster = self._opened()
+        return thread.run(now(cluster.drop_connections))
 
     def fail_next_fsync(self) -> None:
         """Let the disk fail the next time that the log is brought to it."""
-        thread, cluster = self._running()
-        thread.run(_now(cluster.fail_next_fsync))
+        thread, cluster = self._opened()
+        thread.run(now(cluster.fail_next_fsync))
 
     @contextlib.contextmanager
     def refusing_sends(self, reason: str = "refused by the test") -> Iterator[None]:
         """Have the broker refuse all messages meanwhile."""
-        with self._running()[1].refusing_sends(reason):  # Flags may be set from any thread.
+        with self._opened()[1].refusing_sends(reason):  # Flags may be set from any thread.
             yield
-
-
-async def _now(function: Callable[[], _T]) -> _T:
-    return function()

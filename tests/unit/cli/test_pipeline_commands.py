@@ -59,6 +59,8 @@ def test_help_loads_nothing_of_the_extra() -> None:
         ("archive", "d", "--to", "a"),
         ("restore", ".", "--out", "o"),
         ("check-archive", "."),
+        ("replay", "d", "--to", "n"),
+        ("copy", "n", "--to", "m", "--topic", "t", "--state", "s"),
     ],
 )
 def test_without_the_extra_one_line_tells_how_to_get_it(
@@ -77,8 +79,8 @@ def test_without_the_extra_one_line_tells_how_to_get_it(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("query", "only-one"), "Missing argument"),
-        (("stats",), "Missing argument"),
+        (("query", "only-one"), "give a directory, or --namesrv"),
+        (("stats",), "give a directory, or --namesrv"),
         (("stats", "d", "--conf", "novalue"), "NAME=VALUE, not 'novalue'"),
         (("stats", "d", "--parallelism", "0"), "0 is not in the range"),
         (("stats", "d", "--top", "0"), "0 is not in the range"),

@@ -39,6 +39,12 @@ async def eventually(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.002)
 
 
+async def turns(count: int = 200) -> None:
+    """Let the loop turn: broker and consumers live in it, so what they would do is done."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
 async def got_count(got: Sized, count: int) -> None:
     """Wait until so many things are there."""
     await eventually(lambda: len(got) == count)

@@ -13,7 +13,7 @@ from flintmq.client.namespaces import unwrap, wrap
 from flintmq.client.options import ClientOptions, Credentials
 from flintmq.client.queue_choice import RoundRobin, queue_for_key
 from flintmq.client.queue_lists import publish_queues, subscribe_queues
-from flintmq.client.sending import split_by_size
+from flintmq.client.sending import batch_items, split_by_size
 from flintmq.client.signing import sign
 from flintmq.client.unique_ids import UniqueIds
 from flintmq.format.command import Command
@@ -147,11 +147,11 @@ def test_errors_come_by_their_code() -> None:
     assert (type(unknown), unknown.code) == (ResponseError, 4711)
 
 
-@given(sizes=st.lists(st.integers(1, 500), max_size=60), limit=st.integers(200, 3000))
+@given(sizes=st.lists(st.integers(1, 500), min_size=1, max_size=60), limit=st.integers(200, 3000))
 def test_a_list_is_cut_without_losing_or_moving_anything(sizes: list[int], limit: int) -> None:
-    messages = [Message(topic="t", body=b"x" * size) for size in sizes]
-    batches = split_by_size(messages, limit)
-    assert [one for batch in batches for one in batch] == messages
+    items = batch_items([Message(topic="t", body=b"x" * size) for size in sizes])
+    batches = split_by_size(items, limit)
+    assert [one for batch in batches for one in batch] == items
     assert all(batch for batch in batches)
 
 

@@ -1,18 +1,23 @@
 import asyncio
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flintmq import AsyncPushConsumer, ConsumeResult
+from flintmq import AsyncPushConsumer, ConsumeFrom, ConsumeResult
+from flintmq.client.assigned_queue import AssignedQueue
+from flintmq.client.assignment import Assignment
 from flintmq.client.consume_statistics import ConsumeStatistics
 from flintmq.client.errors import UsageError
 from flintmq.client.handlers import HandlerRunner
-from flintmq.client.offset_store import LocalOffsets
+from flintmq.client.offset_store import LocalOffsets, NotedOffsets
 from flintmq.client.push_settings import PushSettings
+from flintmq.client.sharing import SharingRules
+from flintmq.model.message_queue import MessageQueue
 from tests.property.consumer_model import message
-from tests.unit.client.consumer_kit import queue, run
+from tests.unit.client.consumer_kit import GROUP, TOPIC, queue, run, site
 
 
 @pytest.mark.parametrize(
@@ -137,3 +142,57 @@ def test_rates_are_those_of_the_last_minute() -> None:
     assert (told["pullRT"], told["consumeRT"], told["consumeFailedMsgs"]) == (5, 7, 2)
     now += 1000
     assert statistics.table()["t"]["consumeOKTPS"] == 0
+
+
+class _NoOffsets(NotedOffsets):
+    """Offsets of a group that has committed nothing yet; what it commits is kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.committed: dict[MessageQueue, int] = {}
+
+    async def load(self) -> None:
+        """There is nothing to load."""
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        return None
+
+    async def persist(self, queues: Collection[MessageQueue]) -> None:
+        self.committed |= {one: self._offsets[one] for one in queues if one in self._offsets}
+
+    async def commit(self, queue: MessageQueue, offset: int) -> None:
+        self.committed[queue] = offset
+
+
+class _NoUser:
+    """Pulls nothing; knows where it was told to begin."""
+
+    def __init__(self) -> None:
+        self.begun: dict[MessageQueue, int] = {}
+
+    def begin(self, one: AssignedQueue) -> None:
+        self.begun[one.queue] = one.next_offset
+
+    async def settle(self, one: AssignedQueue) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("commits_start", [True, False])
+def test_the_offset_at_which_a_new_group_starts_is_committed_at_once(
+    tmp_path: Path, *, commits_start: bool
+) -> None:
+    """Without that, a member that takes over before the first commit would start further on."""
+
+    async def main() -> None:
+        async with site(tmp_path) as here:
+            await here.send(3, queue_count=1)
+            offsets, user = _NoOffsets(), _NoUser()
+            rules = SharingRules(consume_from=ConsumeFrom.LAST_OFFSET, commits_start=commits_start)
+            client = here.producer.client
+            await client.routes.subscribe_queues(TOPIC)
+            assignment = Assignment(client, GROUP, rules, user=user, offsets=offsets)
+            await assignment.assign([queue(0), queue(1)])
+            assert user.begun == {queue(0): 3, queue(1): 0}
+            assert offsets.committed == (user.begun if commits_start else {})
+
+    run(main())

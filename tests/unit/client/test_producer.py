@@ -12,6 +12,7 @@ from flintmq import (
     MessageQueue,
     NoRouteError,
     Producer,
+    ReceivedMessage,
     ResponseError,
     SendFailedError,
     SendStatus,
@@ -383,3 +384,67 @@ def test_the_trace_tells_of_every_send_and_is_found_by_its_keys() -> None:
         assert {first.message_id, "k"} <= set(trace.keys)
 
     run(main())
+
+
+def test_the_trace_tells_of_each_message_of_a_batch() -> None:
+    async def main() -> None:
+        async with AsyncEmbeddedCluster() as mq:
+            async with AsyncProducer(namesrv=mq.namesrv, trace=True) as producer:
+                batch = [Message(topic="orders", body=b"%d" % n, keys=[f"k{n}"]) for n in range(5)]
+                results = await producer.send_batch(batch, batch_size=300)
+            stored = {message.message_id: message for message in mq.messages("orders")}
+            lines = _trace_lines(mq)
+        assert len(results) > 1
+        assert [line[7] for line in lines] == ["k0", "k1", "k2", "k3", "k4"]
+        assert {line[5] for line in lines} == stored.keys()
+        for line in lines:
+            assert line[12:] == [stored[line[5]].offset_message_id, "true"]
+
+    run(main())
+
+
+class _Bank:
+    def execute(self, message: Message, argument: Any) -> TransactionState:
+        return TransactionState(argument)
+
+    def check(self, message: ReceivedMessage) -> TransactionState:
+        return TransactionState.ROLLBACK
+
+
+def test_the_trace_tells_how_transactions_ended_and_who_said_so() -> None:
+    async def main() -> None:
+        async with AsyncEmbeddedCluster(
+            manual_clock=True, transactionTimeOut=1000, transactionCheckInterval=1000
+        ) as mq:
+            async with AsyncProducer(
+                namesrv=mq.namesrv, group="bank", transaction_listener=_Bank(), trace=True
+            ) as producer:
+                ids = []
+                await mq.send("money", b"makes the topic")
+                for state in (TransactionState.COMMIT, TransactionState.UNKNOWN):
+                    message = Message(topic="money", body=b"x", keys=["k"])
+                    result = await producer.send_in_transaction(message, state)
+                    ids.append(result.sent.message_id)
+                await producer.client.heartbeat()
+                while len(_ends(mq)) < 3:
+                    mq.advance(500)
+                    await asyncio.sleep(0.01)
+            ends = _ends(mq)
+        assert [(line[5], *line[9:10], *line[11:]) for line in ends[:3]] == [
+            (ids[0], "2", "COMMIT_MESSAGE", "false"),
+            (ids[1], "2", "UNKNOW", "false"),
+            (ids[1], "2", "ROLLBACK_MESSAGE", "true"),
+        ]
+        assert {(line[3], line[4], line[7]) for line in ends} == {("bank", "money", "k")}
+
+    run(main())
+
+
+def _trace_lines(mq: AsyncEmbeddedCluster) -> list[list[str]]:
+    messages = sorted(mq.messages("RMQ_SYS_TRACE_TOPIC"), key=lambda one: one.physical_offset)
+    text = "".join(message.body.decode() for message in messages)
+    return [line.split("\x01") for line in text.split("\x02") if line]
+
+
+def _ends(mq: AsyncEmbeddedCluster) -> list[list[str]]:
+    return [line for line in _trace_lines(mq) if line[0] == "EndTransaction"]

@@ -195,7 +195,7 @@ def test_pulling_by_hand(tmp_path: Path) -> None:
                 moved = await consumer.pull(queue(0), 99)
                 assert (moved.status, moved.next_offset) == (PullStatus.OFFSET_ILLEGAL, 12)
                 waiting = asyncio.create_task(consumer.pull(queue(0), 12, wait_ms=10_000))
-                await asyncio.sleep(0.02)
+                await eventually(lambda: here.broker.parts.held.count == 1)
                 await here.send(1, start=12, queue_count=1)
                 assert bodies((await waiting).messages) == [b"12"]
                 await consumer.commit(queue(0), 6)

@@ -9,7 +9,7 @@ from flintmq.format.record import CheckedRecord, encode_record
 from flintmq.offline import Kind, find_store
 from flintmq.offline.log_files import LogFiles
 from flintmq.offline.regions import Regions
-from flintmq.offline.resync import CHUNK_SIZE, find_record, written_bounds
+from flintmq.offline.resync import CHUNK_SIZE, candidates, written_bounds
 from flintmq.offline.scan import LogScan, Tail
 from tests.unit.offline.stores import HOST, LOG_FILE_SIZE, flip, log_file, make_store, overwrite
 
@@ -224,6 +224,6 @@ def test_a_record_across_two_chunks_is_found() -> None:
     for at in (CHUNK_SIZE - 5, CHUNK_SIZE - 1, CHUNK_SIZE, 2 * CHUNK_SIZE - 4):
         record = encode_record(b"t", 0, 0, 0, at, 0, 0, HOST, 1, HOST, 0, 0, b"b", b"")
         view = memoryview(bytes(at) + record + bytes(1000))
-        assert find_record(view, [(0, len(view))], len(view), 0) == at
+        assert [*candidates(view, [(0, len(view))], len(view), 0)] == [at]
         assert written_bounds(view, [(0, len(view))], len(view)) == (at + 3, at + len(record) - 2)
     assert written_bounds(memoryview(bytes(10)), [(0, 10)], 10) is None

@@ -39,6 +39,7 @@ from flintmq.spark.log_end import LogEnd, LogRange
 from flintmq.spark.log_read import LogRead
 from flintmq.spark.options import AccessPath, OnCorrupt, ReadOptions
 from flintmq.spark.plan import StorePlan, broker_name, store_directories
+from flintmq.spark.session import TaskSession
 from flintmq.spark.split_scan import LogSplit
 
 SPLIT_SIZE: Final = 256 << 20
@@ -59,7 +60,7 @@ class ArchiveReport:
 
 
 def archive(
-    spark: SparkSession,
+    spark: TaskSession,
     directories: Sequence[str],
     to: Path | str,
     *,
@@ -121,7 +122,7 @@ class _Run:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: TaskSession,
         target: ArchiveDirectory,
         options: ReadOptions,
         *,

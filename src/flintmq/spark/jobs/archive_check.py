@@ -7,7 +7,6 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
 
 from flintmq.spark.errors import ArchiveError
 from flintmq.spark.jobs.archive_manifest import (
@@ -17,7 +16,8 @@ from flintmq.spark.jobs.archive_manifest import (
     add_checksums,
     file_sha256,
 )
-from flintmq.spark.jobs.record_codec import encode_records, hash_pieces
+from flintmq.spark.jobs.record_codec import encode_records, hash_pieces, hash_sum
+from flintmq.spark.session import TaskSession
 
 PROBLEMS_MAX: Final = 1000
 _BATCH_ROWS: Final = 8192
@@ -39,7 +39,7 @@ class ArchiveCheck:
         return not self.problems
 
 
-def check_archive(spark: SparkSession, archive: Path | str) -> ArchiveCheck:
+def check_archive(spark: TaskSession, archive: Path | str) -> ArchiveCheck:
     """Read a whole archive and compare it with its manifests."""
     target = ArchiveDirectory(Path(archive).resolve())
     if not target.exists():
@@ -102,7 +102,7 @@ def _records(path: Path, topic: str) -> tuple[int, int, int]:
         hashes = hash_pieces(encoded.data, encoded.at[:-1], encoded.sizes)
         count += batch.num_rows
         size += len(encoded.data)
-        checksum = add_checksums(checksum, *hashes.tolist())
+        checksum = add_checksums(checksum, hash_sum(hashes))
     return count, size, checksum
 
 

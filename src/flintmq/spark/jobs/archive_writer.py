@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 from flintmq.spark.errors import ArchiveError
 from flintmq.spark.jobs.archive_columns import ARCHIVE, DAY, NULL_PARTITION, RECORD_HASH
 from flintmq.spark.jobs.archive_manifest import ArchivedFile, add_checksums, file_sha256
+from flintmq.spark.jobs.record_codec import hash_sum
 
-BUFFER_BYTES_MAX: Final = 128 << 20
+BUFFER_BYTES_MAX: Final = 64 << 20
 """So many bytes of rows wait at most for enough others of their topic and day."""
 
 OPEN_MAX: Final = 128
@@ -97,8 +98,11 @@ class PartitionedWriter:
         file.writer.write_table(table.select(_COLUMNS.names))
         file.rows += table.num_rows
         file.record_bytes += pc.sum(table["storeSize"]).as_py()
-        file.checksum = add_checksums(file.checksum, *table[RECORD_HASH].to_pylist())
+        file.checksum = add_checksums(file.checksum, hash_sum(table[RECORD_HASH].to_numpy()))
         file.last = max(file.last, pc.max(table["physicalOffset"]).as_py())
+        # What the rows took is given back, for whatever comes next in this process.
+        del table
+        pa.default_memory_pool().release_unused()
 
     def _file(self, partition: Partition) -> _OpenFile:
         # The file that was used last is the last one of the table, the first one is closed first.
@@ -135,15 +139,18 @@ class PartitionedWriter:
 
 
 def _partitions(batch: pa.RecordBatch) -> Iterator[tuple[Partition, pa.RecordBatch]]:
-    """Yield the rows of each topic and day, in their order."""
+    """Yield the rows of each topic and day, in their order, each with memory of its own.
+
+    Slices of one batch would keep all of it as long as one of them waits, and a topic that is
+    rare waits long.
+    """
     topics, days = (batch.column(name).dictionary_encode() for name in ("topic", DAY))
     codes = topics.indices.to_numpy().astype(np.int64) * len(days.dictionary)
     codes += days.indices.to_numpy()
     order = np.argsort(codes, kind="stable")
-    ordered = codes[order]
-    rows = batch if (np.diff(codes) >= 0).all() else batch.take(pa.array(order))
-    bounds = np.flatnonzero(np.diff(ordered, prepend=-1)).tolist()
+    bounds = np.flatnonzero(np.diff(codes[order], prepend=-1)).tolist()
     for start, end in zip(bounds, [*bounds[1:], len(codes)], strict=True):
-        topic, day = divmod(int(ordered[start]), len(days.dictionary))
+        topic, day = divmod(int(codes[order[start]]), len(days.dictionary))
         partition = topics.dictionary[topic].as_py(), days.dictionary[day].as_py()
-        yield partition, rows.slice(start, end - start)
+        rows = batch if len(bounds) == 1 else batch.take(pa.array(order[start:end]))
+        yield partition, rows

@@ -1,4 +1,4 @@
-"""Asking SQL of store directories or of an archive."""
+"""Asking SQL of store directories, of an archive or of live topics."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +12,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from flintmq.spark.failures import SqlError, reason_of
+from flintmq.spark.jobs.live_tables import LiveTables
 from flintmq.spark.jobs.query_plan import ViewNeeds, view_needs
-from flintmq.spark.jobs.query_views import Views, open_views
+from flintmq.spark.jobs.query_views import LiveViews, Views, open_views
 from flintmq.spark.jobs.scan_metrics import ScanMetrics
 from flintmq.spark.jobs.stores import Damages
 from flintmq.spark.options import OnCorrupt
@@ -66,8 +67,16 @@ def query(
     return QueryRun(spark, sources, sql, on_corrupt=on_corrupt, splits_min=splits_min).table
 
 
+def live_query(spark: SparkSession, source: Mapping[str, str], sql: str) -> DataFrame:
+    """Return the answer to ``sql`` over live topics; ``source`` are options of the data source."""
+    return QueryRun(spark, (), sql, live=source).table
+
+
 class QueryRun:
-    """One query, its answer, and what there is to say about it afterwards."""
+    """One query, its answer, and what there is to say about it afterwards.
+
+    It is asked of ``sources``, or of live topics that options of the data source name.
+    """
 
     def __init__(
         self,
@@ -78,14 +87,16 @@ class QueryRun:
         limit: int | None = None,
         on_corrupt: OnCorrupt = OnCorrupt.FAIL,
         splits_min: int | None = None,
+        live: Mapping[str, str] | None = None,
     ) -> None:
-        self._session = _own_session(spark)
-        self._views = open_views(self._session, sources, on_corrupt, splits_min)
+        self._session = own_session(spark)
+        self._views: Views = (
+            open_views(self._session, sources, on_corrupt, splits_min)
+            if live is None
+            else LiveViews(LiveTables(self._session, live))
+        )
         self._limit = limit
-        self._needs = plan_query(self._session, self._views.schemas, sql)
-        for name, need in self._needs.items():
-            _view(self._views, name, need).createOrReplaceTempView(name)
-        self.table = _ask(self._session, sql)
+        self.table, self._needs = ask_views(self._session, self._views, sql)
         self._metrics = ScanMetrics(self._session)
         self._row_count = 0
         self._scanned_count: int | None = None
@@ -159,7 +170,7 @@ def _write_parquet(table: DataFrame, path: str) -> None:
         raise SqlError(reason_of(error)) from error
 
 
-def _own_session(spark: SparkSession) -> SparkSession:
+def own_session(spark: SparkSession) -> SparkSession:
     """Return a session for the views, which are nobody else's business, with equal settings."""
     session = spark.newSession()
     for name, value in spark.conf.getAll.items():
@@ -183,6 +194,16 @@ def plan_query(
         nothing = session.createDataFrame(session.sparkContext.emptyRDD(), schema)
         nothing.createOrReplaceTempView(name)
     return view_needs(_ask(session, sql), schemas)
+
+
+def ask_views(
+    session: SparkSession, views: Views, sql: str
+) -> tuple[DataFrame, dict[str, ViewNeeds]]:
+    """Return the answer to a query, of which only what matters is read, and what that is."""
+    needs = plan_query(session, views.schemas, sql)
+    for name, need in needs.items():
+        _view(views, name, need).createOrReplaceTempView(name)
+    return _ask(session, sql), needs
 
 
 def _refuse_commands(session: SparkSession, sql: str) -> None:

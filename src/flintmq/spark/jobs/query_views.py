@@ -1,4 +1,4 @@
-"""The views that a query can speak of, over store directories or over an archive."""
+"""The views that a query can speak of: over store directories, an archive or live topics."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,8 +11,11 @@ from flintmq.spark.columns import table_schema
 from flintmq.spark.failures import JobError
 from flintmq.spark.jobs.archive import archived_messages
 from flintmq.spark.jobs.archive_manifest import ArchiveDirectory
+from flintmq.spark.jobs.live_archive import archived_topics, is_live_archive
+from flintmq.spark.jobs.live_tables import LiveTables
 from flintmq.spark.jobs.query_plan import ViewNeeds
 from flintmq.spark.jobs.stores import Damages, StoreTables
+from flintmq.spark.live.columns import LIVE
 from flintmq.spark.options import OnCorrupt, Source
 from flintmq.spark.tables import table_of
 
@@ -63,6 +66,29 @@ class StoreViews:
         return self._tables.damages()
 
 
+class LiveViews:
+    """Views over live topics: their messages, and the offsets of groups."""
+
+    def __init__(self, tables: LiveTables) -> None:
+        self._tables = tables
+        offsets = Source.OFFSETS
+        self.schemas = {
+            MESSAGES: LIVE.struct(),
+            offsets.value: table_of(offsets).columns.struct(),
+        }
+
+    def table(self, name: str, need: ViewNeeds) -> DataFrame:
+        """Return a view; of the messages only what is needed."""
+        if name != MESSAGES:
+            return self._tables.table(Source(name))
+        columns = need.columns or {_CHEAPEST_COLUMN}
+        return self._tables.messages(columns, topic_option(need.topics))
+
+    def damages(self) -> Damages:
+        """Return nothing: a broker serves whole messages only."""
+        return self._tables.damages()
+
+
 class ArchiveViews:
     """The view of the messages of an archive.  Spark itself prunes what it reads of Parquet."""
 
@@ -73,6 +99,8 @@ class ArchiveViews:
 
     def table(self, name: str, need: ViewNeeds) -> DataFrame:
         """Return the messages of all runs that count."""
+        if is_live_archive(self._archive):
+            return archived_topics(self._spark, self._archive)
         return archived_messages(self._spark, self._archive)
 
     def damages(self) -> Damages:
@@ -93,11 +121,16 @@ def is_archive(path: str) -> bool:
     return ArchiveDirectory(Path(path)).exists()
 
 
+def is_any_archive(path: str) -> bool:
+    """Whether there is an archive, of stores or of live topics."""
+    return is_archive(path) or is_live_archive(path)
+
+
 def open_views(
     spark: SparkSession, sources: Sequence[str], on_corrupt: OnCorrupt, splits_min: int | None
 ) -> Views:
     """Return the views over store directories, or over one archive."""
-    archives = [source for source in sources if is_archive(source)]
+    archives = list(filter(is_any_archive, sources))
     if archives:
         if len(sources) > 1:
             raise JobError(f"{archives[0]} is an archive; it can only be asked alone")

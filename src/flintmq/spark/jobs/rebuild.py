@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Final
 
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
 
 from flintmq.format.checkpoint import CheckpointMarks
 from flintmq.format.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
@@ -70,6 +69,7 @@ from flintmq.spark.log_parts import (
     task_count,
 )
 from flintmq.spark.log_walk import LogPart
+from flintmq.spark.session import TaskSession
 
 INDEX_ENTRIES_MIN: Final = 2
 """Entry zero of an index file is never used."""
@@ -94,7 +94,7 @@ class RebuildReport:
 
 
 def rebuild(
-    spark: SparkSession,
+    spark: TaskSession,
     directory: Path | str,
     *,
     out: Path | str | None = None,

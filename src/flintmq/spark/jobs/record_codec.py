@@ -125,6 +125,11 @@ def hash_pieces(data: Bytes, at: Longs, size: npt.NDArray[np.integer]) -> Longs:
     return hashes.view(np.int64)
 
 
+def hash_sum(hashes: Longs) -> int:
+    """Return the sum of hashes, modulo 2^64."""
+    return int(hashes.view(np.uint64).sum(dtype=np.uint64))
+
+
 def differing(data: Bytes, at: Longs, size: npt.NDArray[np.integer], others: Encoded) -> Bools:
     """Return for each row whether a piece of a file is another than the one in ``others``."""
     found = np.empty(len(at), np.bool_)

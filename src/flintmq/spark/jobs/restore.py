@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
 from flintmq.format.delay_levels import DelayLevels
 from flintmq.offline.errors import OutputError
 from flintmq.offline.layout import SizeOptions
@@ -30,6 +28,7 @@ from flintmq.spark.jobs.rebuild import RebuildReport, rebuild
 from flintmq.spark.jobs.restore_log import find_chunks, write_log
 from flintmq.spark.jobs.restore_plan import CHUNK_SIZE, ChunkGrid, LogPlan, plan_log
 from flintmq.spark.jobs.switch import sync_directory
+from flintmq.spark.session import TaskSession
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +54,7 @@ class RestoreReport:
 
 
 def restore(
-    spark: SparkSession,
+    spark: TaskSession,
     archive: Path | str,
     out: Path | str,
     *,
@@ -115,7 +114,7 @@ class _Restore:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: TaskSession,
         target: ArchiveDirectory,
         runs: Sequence[tuple[Manifest, int]],
         build: Path,

@@ -19,7 +19,13 @@ from pyspark import SparkContext
 
 from flintmq.format.record import encode_blank
 from flintmq.spark.jobs.archive_manifest import ArchivedFile, add_checksums
-from flintmq.spark.jobs.record_codec import Encoded, encode_records, hash_pieces, move_records
+from flintmq.spark.jobs.record_codec import (
+    Encoded,
+    encode_records,
+    hash_pieces,
+    hash_sum,
+    move_records,
+)
 from flintmq.spark.jobs.restore_plan import Chunk, ChunkGrid, LogPlan
 from flintmq.spark.jobs.switch import sync_directory
 from flintmq.spark.kernels.compiled import Longs
@@ -116,7 +122,7 @@ class ChunkTask:
             for batch in rows.to_batches(_ROWS_MAX):
                 encoded = encode_records(dict(zip(batch.schema.names, batch.columns, strict=True)))
                 hashes = hash_pieces(encoded.data, encoded.at[:-1], encoded.sizes)
-                checksum = add_checksums(checksum, *hashes.tolist())
+                checksum = add_checksums(checksum, hash_sum(hashes))
                 self._move(encoded, batch.column("physicalOffset").to_numpy(), at)
                 _write_all(descriptor, memoryview(encoded.data.data), place)
                 at += len(encoded.data)

@@ -5,8 +5,9 @@ class.  All volumes are sums over cells.  A second scan, which can be left out, 
 unique ids; it has to bring all of them together.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, Protocol
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -19,6 +20,7 @@ from flintmq.model.topics import (
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
 )
+from flintmq.spark.jobs.live_tables import LiveTables
 from flintmq.spark.jobs.stats_report import (
     GroupLag,
     HourStats,
@@ -47,6 +49,20 @@ _SIZE_SHIFT: Final = "CAST(GREATEST(0, FLOOR(LOG2(storeSize)) - 6) AS INT)"
 _SIZE_FROM: Final = "SHIFTLEFT(SHIFTRIGHT(storeSize, shift), shift)"
 
 
+class Tables(Protocol):
+    """What is measured."""
+
+    def messages(
+        self, columns: Iterable[str], options: Mapping[str, str] | None = None
+    ) -> DataFrame:
+        """Return a table of some columns of the messages."""
+        ...
+
+    def table(self, source: Source, options: Mapping[str, str] | None = None) -> DataFrame:
+        """Return the whole table of one of the other sources."""
+        ...
+
+
 def stats(
     spark: SparkSession,
     directories: Sequence[str],
@@ -57,19 +73,35 @@ def stats(
     splits_min: int | None = None,
 ) -> StatsReport:
     """Measure store directories.  ``keys`` says whether keys and unique ids are counted too."""
-    assert 0 < top <= TOP_MAX
     tables = StoreTables(
         spark=spark,
         directories=tuple(directories),
         on_corrupt=on_corrupt,
         splits_min=splits_min,
     )
+    report = _measure(tables, tuple(directories), top=top, keys=keys)
+    return replace(report, damages=tables.damages()) if on_corrupt is OnCorrupt.SKIP else report
+
+
+def live_stats(
+    spark: SparkSession, source: Mapping[str, str], *, top: int = TOP, keys: bool = True
+) -> StatsReport:
+    """Measure live topics; ``source`` are options of the data source.
+
+    Brokers stand where directories stand else.
+    """
+    tables = LiveTables(spark, source)
+    return _measure(tables, (tables.name,), top=top, keys=keys)
+
+
+def _measure(tables: Tables, names: tuple[str, ...], *, top: int, keys: bool) -> StatsReport:
+    assert 0 < top <= TOP_MAX
     cells = _cells(tables).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         volumes = _Volumes(cells, top)
         hot_keys, duplicate_ids = _repeated(tables, top) if keys else (None, None)
         return StatsReport(
-            directories=tuple(directories),
+            directories=names,
             total=volumes.total(),
             kinds=volumes.kinds(),
             topics=volumes.topics(),
@@ -80,7 +112,7 @@ def stats(
             lags=_lags(tables, top),
             hot_keys=hot_keys,
             duplicate_ids=duplicate_ids,
-            damages=tables.damages() if on_corrupt is OnCorrupt.SKIP else Damages(),
+            damages=Damages(),
         )
     finally:
         cells.unpersist()
@@ -97,7 +129,7 @@ def kind_of(topic: Column) -> Column:
     )
 
 
-def _cells(tables: StoreTables) -> DataFrame:
+def _cells(tables: Tables) -> DataFrame:
     columns = ("path", "topic", "queueId", "tags", "storeTimestamp", "storeSize")
     size_from = F.expr(_SIZE_FROM)
     return (
@@ -280,7 +312,7 @@ def _first(table: DataFrame, count: int, *order: Column) -> list[Row]:
     return table.orderBy(*order).limit(count).collect()
 
 
-def _repeated(tables: StoreTables, top: int) -> tuple[Top[RepeatedText], Top[RepeatedText]]:
+def _repeated(tables: Tables, top: int) -> tuple[Top[RepeatedText], Top[RepeatedText]]:
     """Return the keys, and the unique ids, that more than one message of a topic has.
 
     Topics that the broker made are left out: the messages in them are in others as well.
@@ -325,7 +357,7 @@ def _top_texts(table: DataFrame, count: int, top: int) -> Top[RepeatedText]:
     )
 
 
-def _lags(tables: StoreTables, top: int) -> Top[GroupLag]:
+def _lags(tables: Tables, top: int) -> Top[GroupLag]:
     """Return how far groups are behind; what a queue does not hold any more is not counted."""
     reached = F.greatest("offset", "minOffset")
     grouped = (

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
 
 from flintmq.format.checkpoint import Checkpoint
 from flintmq.format.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
@@ -49,6 +48,7 @@ from flintmq.spark.log_parts import (
 )
 from flintmq.spark.log_walk import LogPart
 from flintmq.spark.queue_numbers import QueueName
+from flintmq.spark.session import TaskSession
 
 
 class FileSection(NamedTuple):
@@ -81,7 +81,7 @@ class StoreReport(VerifyReport):
 
 
 def verify_stores(
-    spark: SparkSession,
+    spark: TaskSession,
     directories: Sequence[Path | str],
     *,
     delay_levels: DelayLevels | None = None,
@@ -108,7 +108,7 @@ def verify_stores(
 
 
 def verify_layouts(
-    spark: SparkSession,
+    spark: TaskSession,
     layouts: Sequence[StoreLayout],
     *,
     delay_levels: DelayLevels,

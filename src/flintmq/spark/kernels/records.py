@@ -37,6 +37,9 @@ _HEADER_SIZE_V4: Final = 88
 _V6_GROWTH: Final = 12
 """By so many bytes an IPv6 host is longer than an IPv4 one."""
 
+ANY_PLACE: Final = -(1 << 62)
+"""The base of records that a broker has sent one behind the other."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordTable:
@@ -126,8 +129,9 @@ def walk_records(
 ) -> Walk:
     """Walk the records of ``data`` (see `as_bytes`) that start from ``position`` to ``stop``.
 
-    ``limit`` is where the file ends, ``base`` the physical offset of its start.  The walk ends
-    behind the record that makes it ``bytes_max`` bytes or more, or ``rows_max`` rows.
+    ``limit`` is where the file ends, ``base`` the physical offset of its start, or ANY_PLACE if
+    the bytes are no part of a file.  The walk ends behind the record that makes it ``bytes_max``
+    bytes or more, or ``rows_max`` rows.
     """
     _refuse_outside(data, position, stop, limit)
     longs = np.empty((_LONG_COUNT, rows_max), np.int64)
@@ -170,7 +174,7 @@ def _end_of(data: Bytes, at: int, limit: int, offset: int, check_crc: bool) -> t
         body_at += _V6_GROWTH
     if sys_flag & STORE_HOST_V6:
         body_at += _V6_GROWTH
-    if body_at > limit or load_long(data, at + 28) != offset:
+    if body_at > limit or (offset >= 0 and load_long(data, at + 28) != offset):
         return odd
     body_size = max(load_int(data, body_at - 4), 0)
     topic_at = body_at + body_size

@@ -4,10 +4,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from flintmq.format import fastjson
-from flintmq.format.errors import StateTextError
 from flintmq.offline.layout import StoreLayout
-from flintmq.offline.verify_state import STATE_SIZE_MAX
+from flintmq.offline.verify_state import EMPTY_STATE, decode_state
 from flintmq.spark.columns import BOOLEAN, INT, STRING, ColumnSet
 from flintmq.spark.errors import StateError
 
@@ -32,19 +30,13 @@ def read_state(layout: StoreLayout, name: str) -> Mapping[Any, Any]:
 
 
 def _decode(layout: StoreLayout, path: Path) -> tuple[Mapping[Any, Any] | None, str]:
-    try:
-        content = layout.files.read(path, limit=STATE_SIZE_MAX + 1)
-    except FileNotFoundError:
-        return None, ""
-    if len(content) > STATE_SIZE_MAX:
-        return None, f"more than {STATE_SIZE_MAX} bytes"
-    if not content.strip():
-        return None, ""
-    try:
-        state = fastjson.loads(content)
-    except StateTextError as error:
-        return None, f"cannot be decoded: {error}"
-    return (state, "") if isinstance(state, dict) else (None, "is no JSON object")
+    state, reason = decode_state(layout, path)
+    if isinstance(state, dict):
+        return state, ""
+    # A broker takes a file without a word for none, and goes on to the backup.
+    if state is None:
+        return None, "" if reason == EMPTY_STATE else reason
+    return None, "is no JSON object"
 
 
 def members(state: Mapping[Any, Any], name: str) -> Iterator[tuple[str, Mapping[Any, Any]]]:

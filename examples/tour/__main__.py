@@ -1,0 +1,158 @@
+"""The tour, step by step: ``make demo``, or ``python -m examples.tour --out DIRECTORY``."""
+
+import argparse
+import asyncio
+import contextlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from examples.tour import shop, traffic
+from examples.tour.shown import FLINTMQ, Shown, StepFailedError
+
+ORDER_COUNT: Final = 200_000
+PAYMENT_COUNT: Final = 60_000
+# Reminders and second tries come within seconds, so that the tour need not wait for minutes.
+DELAY_LEVELS: Final = "1s 2s 1s 1s 1s 2s 2s"
+STOP_S: Final = 60
+
+BEST_CITIES: Final = """
+SELECT get_json_object(string(body), '$.city') AS city,
+       count(*) AS orders,
+       round(sum(get_json_object(string(body), '$.amount')) / 100) AS revenue
+FROM messages WHERE topic = 'orders' GROUP BY city ORDER BY revenue DESC
+"""
+DEAD_LETTERS: Final = """
+SELECT topic, keys, reconsumeTimes, string(body) AS payment
+FROM messages WHERE topic LIKE '%DLQ%' ORDER BY keys LIMIT 5
+"""
+BY_METHOD: Final = """
+SELECT tags AS method, get_json_object(string(body), '$.order') AS order,
+       cast(get_json_object(string(body), '$.amount') AS long) AS cents
+FROM messages WHERE tags <> 'voucher'
+"""
+
+
+@contextlib.contextmanager
+def cluster(data: Path) -> Iterator[str]:
+    """Run a name server and a broker as processes; give the address of the name server."""
+    command = [FLINTMQ, "serve", "--data", str(data), "--namesrv-port", "0", "--broker-port", "0"]
+    command += ["--set", f"messageDelayLevel={DELAY_LEVELS}"]
+    with (data.parent / "serve.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+    assert process.stdout is not None
+    try:
+        ready = process.stdout.readline()
+        found = re.search(r"namesrv=(\S+)", ready)
+        if found is None:
+            raise StepFailedError(f"the cluster did not start: {ready!r}, see serve.log")
+        yield found[1]
+    finally:
+        process.terminate()
+        code = process.wait(STOP_S)
+    if code:
+        raise StepFailedError(f"the cluster ended with {code}, see serve.log")
+
+
+async def trade(shown: Shown, namesrv: str, order_count: int, payment_count: int) -> None:
+    """Let the shop do its business."""
+    with shown.step("Producers send orders in batches, then payments one by one"):
+        began = time.monotonic()
+        sent_orders = await traffic.send_orders(namesrv, order_count)
+        shown.say(f"{sent_orders:,} orders, {_rate(sent_orders, began)}")
+        began = time.monotonic()
+        sent = await traffic.send_payments(namesrv, payment_count)
+        count = sent.payments + sent.reminders
+        shown.say(
+            f"{sent.payments:,} payments, {sent.reminders:,} reminders to come later, "
+            f"{_rate(count, began)}"
+        )
+        sent.orders = sent_orders
+    with shown.step("Three groups consume them; some payments are declined and tried again"):
+        began = time.monotonic()
+        async with traffic.consumers(namesrv) as consumed:
+            await consumed.until(sent)
+        count = consumed.orders + consumed.payments + consumed.reminders
+        shown.say(
+            f"{consumed.orders:,} orders packed, {consumed.reminders:,} reminders sent, "
+            f"{consumed.payments:,} payments booked: {consumed.cents / 100:,.2f} in all, "
+            f"{_rate(count, began)}"
+        )
+        shown.say(
+            f"{sent.declined} payments failed {traffic.TRIES_MAX + 1} times "
+            f"and are dead letters now"
+        )
+
+
+def analyse(shown: Shown, work: Path, namesrv: str) -> None:
+    """Do with the data of the shop what only FlintMQ does, while the cluster runs."""
+    store, archive = str(work / "data" / "store"), str(work / "archive")
+    with shown.step("Is the store whole? Spark reads all of it"):
+        shown.command("pipeline", "verify", store, "--delay-levels", DELAY_LEVELS)
+    with shown.step("SQL over the store: the best cities, the dead letters"):
+        shown.command("pipeline", "query", store, BEST_CITIES.strip())
+        shown.command("pipeline", "query", store, DEAD_LETTERS.strip())
+    with shown.step("How the topics are doing, with a picture"):
+        shown.command("pipeline", "stats", store, "--plot", str(work / "stats.html"))
+    with shown.step("Archive to Parquet, by topic and day"):
+        shown.command("pipeline", "archive", store, "--to", archive)
+    with shown.step("A stream follows the live topic and lands what it makes of it"):
+        shown.command(
+            "pipeline",
+            "stream",
+            namesrv,
+            "--topic",
+            shop.PAYMENTS,
+            "--to",
+            str(work / "stream"),
+            "--sql",
+            BY_METHOD.strip(),
+            "--available-now",
+            "--option",
+            "startingOffsets=earliest",
+        )
+
+
+def _rate(count: int, began: float) -> str:
+    return f"{count / max(time.monotonic() - began, 1e-3):,.0f} a second"
+
+
+def run(work: Path, order_count: int, payment_count: int) -> None:
+    """Take the tour; everything it makes is in ``work``."""
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    shown = Shown(work)
+    began = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        with shown.step("A cluster: a name server and a broker"):
+            namesrv = stack.enter_context(cluster(work / "data"))
+            shown.say(f"name server at {namesrv}, store in data/store")
+        asyncio.run(trade(shown, namesrv, order_count, payment_count))
+        analyse(shown, work, namesrv)
+    print(f"\nDone in {time.monotonic() - began:.0f} s. Look at {work}:")
+    for path in sorted(work.iterdir()):
+        print(f"    {path.name}")
+
+
+def main() -> int:
+    """Take the tour as the command line says."""
+    parser = argparse.ArgumentParser(prog="examples.tour", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path(".run/demo"))
+    parser.add_argument("--orders", type=int, default=ORDER_COUNT)
+    parser.add_argument("--payments", type=int, default=PAYMENT_COUNT)
+    options = parser.parse_args()
+    try:
+        run(options.out.resolve(), options.orders, options.payments)
+    except StepFailedError as error:
+        print(f"the tour ended early: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

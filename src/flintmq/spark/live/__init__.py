@@ -1,0 +1,1 @@
+"""Live topics as Spark tables, streams and sinks: a running cluster, through its brokers."""

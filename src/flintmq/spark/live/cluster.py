@@ -1,0 +1,194 @@
+"""What the driver asks a cluster: which queues there are, and where they begin and end."""
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from enum import Enum
+from typing import Final
+
+from flintmq.client.consume_from import QueueBounds
+from flintmq.client.errors import ClientError, ResponseError, TopicNotExistError
+from flintmq.client.instance import ClientInstance
+from flintmq.client.offset_store import RemoteOffsets
+from flintmq.client.subscriptions import Subscriptions
+from flintmq.format.bodies.dialect import Members, loads_body
+from flintmq.format.bodies.routes import cluster_from_json
+from flintmq.format.codes import RequestCode
+from flintmq.model.message_queue import MessageQueue
+from flintmq.model.routes import ClusterInfo
+from flintmq.model.topic_config import Perm
+from flintmq.remoting import RemotingError
+from flintmq.spark.errors import OptionError
+from flintmq.spark.live.errors import RefusedReadError, queue_text
+from flintmq.spark.live.options import LiveOptions
+from flintmq.spark.live.pulling import LivePuller
+from flintmq.spark.live.ranges import Offsets, QueueRange
+from flintmq.spark.live.selection import ASSIGN
+from flintmq.spark.live.session import each, persist
+
+logger = logging.getLogger(__name__)
+
+QUEUE_COUNT_MAX: Final = 100_000
+SAMPLE_COUNT: Final = 32
+_NAME_SERVER: Final = "name server"
+
+
+class Absence(Enum):
+    """Why a queue that was read before is not there now."""
+
+    BROKER_DOWN = "its broker is not registered"
+    DELETED = "its topic was deleted"
+    CLOSED = "its topic has fewer queues to read, or may not be read"
+
+
+class Cluster:
+    """The queues of a cluster that options choose.  It remembers nothing from call to call."""
+
+    def __init__(self, client: ClientInstance, options: LiveOptions) -> None:
+        self._client = client
+        self._options = options
+        self._bounds = QueueBounds(client)
+        self._offsets = RemoteOffsets(client, options.group)
+        self.puller = LivePuller(client, options)
+
+    # -- queues ------------------------------------------------------------------------------
+
+    async def queues(self) -> list[MessageQueue]:
+        """Return the queues to read, as the name server knows them now.
+
+        Raises:
+            OptionError: there are more of them than anybody has use for.
+            UnreachableError: no name server answers.
+        """
+        found: list[MessageQueue] = []
+        for some in await each(await self._topics(), self._queues_of):
+            found += some
+        if len(found) > QUEUE_COUNT_MAX:
+            raise OptionError(f"{len(found)} queues are chosen; at most {QUEUE_COUNT_MAX} are read")
+        return sorted(found)
+
+    def require(self, queues: Collection[MessageQueue]) -> None:
+        """Raise OptionError for a topic or a queue that was named and does not exist."""
+        selection = self._options.selection
+        for topic in sorted(selection.topics - {queue.topic for queue in queues}):
+            raise OptionError(f"there is no topic {topic!r}, or it has no queue that can be read")
+        for broker, topic, queue_id in selection.assigned:
+            if not any(
+                one.topic == topic
+                and one.queue_id == queue_id
+                and broker in (None, one.broker_name)
+                for one in queues
+            ):
+                where = "" if broker is None else f" of {broker}"
+                raise OptionError(f"{ASSIGN}: {topic} has no queue {queue_id}{where}")
+
+    async def _topics(self) -> Collection[str]:
+        selection = self._options.selection
+        if selection.pattern is None:
+            return selection.named_topics
+        answer = await self._ask_servers(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        known = map(str, Members(loads_body(answer), "topics").items("topicList"))
+        info = await self._cluster_info()
+        return sorted(selection.matching(known, {*info.brokers, *info.clusters}))
+
+    async def _queues_of(self, topic: str) -> list[MessageQueue]:
+        async def fetch() -> list[MessageQueue]:
+            try:
+                await self._client.routes.fetch(topic)
+            except TopicNotExistError:
+                return []
+            return await self._client.routes.subscribe_queues(topic)
+
+        found = await persist(f"route of {topic}", self._options.retries, fetch)
+        return list(filter(self._options.selection.takes, found))
+
+    async def why_absent(self, queue: MessageQueue) -> Absence:
+        """Return why a queue is not among those that the name server knows."""
+        info = await self._cluster_info()
+        if queue.broker_name not in info.brokers:
+            return Absence.BROKER_DOWN
+        try:
+            route = await self._client.routes.fetch(queue.topic)
+        except TopicNotExistError:
+            return Absence.DELETED
+        homes = [one for one in route.queues if one.broker_name == queue.broker_name]
+        if not homes:
+            return Absence.DELETED
+        readable = max(one.read_queue_count if one.perm & Perm.READ else 0 for one in homes)
+        # Between two looks it may have come back; then the next one finds it.
+        return Absence.CLOSED if queue.queue_id >= readable else Absence.BROKER_DOWN
+
+    async def check_expression(self, topics: Iterable[str]) -> None:
+        """Have a broker say whether it can serve an expression that is no list of tags.
+
+        Raises:
+            RefusedReadError: it cannot; the cause tells why.
+        """
+        options = self._options
+        wanted = Subscriptions(None)
+        for topic in topics:
+            wanted.add(topic, options.expression, options.expression_type)
+
+        async def check() -> None:
+            try:
+                await wanted.check(self._client, options.group)
+            except ResponseError as error:
+                # It has understood, so it would say the same again.
+                raise RefusedReadError(options.expression_type, str(error)) from error
+
+        await persist(options.expression_type, options.retries, check)
+
+    # -- offsets -----------------------------------------------------------------------------
+
+    async def begins(self, queues: Iterable[MessageQueue]) -> Offsets:
+        """Return the offset of the oldest message of each queue."""
+        return await self._asked(queues, self._bounds.begin)
+
+    async def ends(self, queues: Iterable[MessageQueue]) -> Offsets:
+        """Return the offset that the next message of each queue gets."""
+        return await self._asked(queues, self._bounds.end)
+
+    async def mean_sizes(self, ranges: Iterable[QueueRange]) -> dict[MessageQueue, int]:
+        """Return the mean size of a few records at the start of each range."""
+
+        async def sample(one: QueueRange) -> int:
+            answer = await self.puller.pull(one.queue, one.start, SAMPLE_COUNT, everything=True)
+            return len(answer.body) // max(1, answer.next_offset - answer.offset)
+
+        wanted = [one for one in ranges if one.length]
+        sizes = await each(wanted, sample)
+        return {one.queue: size for one, size in zip(wanted, sizes, strict=True)}
+
+    async def commit(self, offsets: Offsets) -> None:
+        """Commit offsets for the group.  A failure is logged: the checkpoint is what counts."""
+        for queue, offset in offsets.items():
+            try:
+                await self._offsets.commit(queue, offset)
+            except (ClientError, RemotingError) as error:
+                logger.warning("offset not committed: queue=%s reason=%s", queue, error)
+
+    async def _asked(
+        self, queues: Iterable[MessageQueue], ask: Callable[[MessageQueue], Awaitable[int]]
+    ) -> Offsets:
+        async def asked(queue: MessageQueue) -> int:
+            return await persist(
+                queue_text(queue),
+                self._options.retries,
+                lambda: ask(queue),
+                lambda: self._client.routes.fetch(queue.topic),
+            )
+
+        wanted = list(queues)
+        offsets = await each(wanted, asked)
+        # A queue of which a broker has no file yet begins and ends at -1 for some.
+        return {queue: max(0, offset) for queue, offset in zip(wanted, offsets, strict=True)}
+
+    async def _cluster_info(self) -> ClusterInfo:
+        return cluster_from_json(
+            loads_body(await self._ask_servers(RequestCode.GET_BROKER_CLUSTER_INFO))
+        )
+
+    async def _ask_servers(self, code: int) -> bytes:
+        answer = await persist(
+            _NAME_SERVER, self._options.retries, lambda: self._client.servers.call(code)
+        )
+        return answer.body

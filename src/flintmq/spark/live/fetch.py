@@ -1,0 +1,187 @@
+"""Getting a range of a queue from its broker: several pulls under way, answers in order.
+
+A range is cut into segments; each is pulled from its start to its end, and some of them at the
+same time.  So it does not matter how few messages a broker gives at once (RocketMQ: 32), nor
+where its answers end.  Segments that are fetched ahead wait in memory, bounded by their number
+and by the bytes of each.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+from flintmq.client.errors import TopicNotExistError
+from flintmq.client.pulling import PullStatus
+from flintmq.model.message_queue import MessageQueue
+from flintmq.spark.live.errors import FalseAnswerError, RefusedReadError, queue_text
+from flintmq.spark.live.pulling import PullAnswer
+from flintmq.spark.live.ranges import Loss, QueueRange
+
+IN_FLIGHT_MAX: Final = 8
+SEGMENT_COUNT_FIRST: Final = 32
+SEGMENT_COUNT_MAX: Final = 8192
+SEGMENT_BYTES: Final = 512 << 10
+"""About so many bytes a segment shall have."""
+
+SEGMENT_BYTES_MAX: Final = 4 << 20
+"""A segment ends behind so many bytes; what is left of it is fetched when it is needed."""
+
+PAUSE_FIRST_S: Final = 0.1
+PAUSE_MAX_S: Final = 1.0
+WAITS_MAX: Final = 8
+"""How often a broker is asked again that has no message yet where there shall be one."""
+
+_T = TypeVar("_T")
+
+
+class Fetched(NamedTuple):
+    """Records of one queue from ``start`` to before ``end``, one behind the other.
+
+    A broker that filters may have added some from behind the end.  ``is_lost`` says that there
+    are none, and that this was told.
+    """
+
+    start: int
+    end: int
+    body: bytes = b""
+    is_lost: bool = False
+
+
+class Runner(Protocol):
+    """Whoever runs coroutines for code that waits."""
+
+    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run a coroutine and return its result; its tasks go on meanwhile."""
+        ...
+
+
+class Pulling(Protocol):
+    """Whoever pulls: `LivePuller`."""
+
+    async def pull(
+        self, queue: MessageQueue, offset: int, count_max: int, *, everything: bool = False
+    ) -> PullAnswer:
+        """Ask for messages from an offset on."""
+        ...
+
+
+class RangeFetch:
+    """Fetches one range.  ``on_loss`` is told of every message that is not there any more."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        puller: Pulling,
+        wanted: QueueRange,
+        on_loss: Callable[[MessageQueue, Loss], None],
+    ) -> None:
+        self._runner = runner
+        self._puller = puller
+        self._queue = wanted.queue
+        self._next = wanted.start
+        self._end = wanted.end
+        self._on_loss = on_loss
+        self._segment_count = SEGMENT_COUNT_FIRST
+        self._under_way: deque[tuple[int, asyncio.Task[list[Fetched]]]] = deque()
+
+    def answers(self) -> Iterator[Fetched]:
+        """Yield what the broker has, in the order of the queue."""
+        try:
+            while (some := self._runner.run(self._head())) is not None:
+                yield from some
+        finally:
+            self._runner.run(self._stop())
+
+    async def _head(self) -> list[Fetched] | None:
+        """Return the next segment, while others are fetched behind it; None at the end."""
+        self._fill()
+        if not self._under_way:
+            return None
+        end, task = self._under_way.popleft()
+        found = await task
+        reached = found[-1].end
+        if reached < end:
+            self._under_way.appendleft((end, self._start(reached, end)))
+        self._learn(found)
+        self._fill()
+        return found
+
+    def _fill(self) -> None:
+        while len(self._under_way) < IN_FLIGHT_MAX and self._next < self._end:
+            end = min(self._end, self._next + self._segment_count)
+            self._under_way.append((end, self._start(self._next, end)))
+            self._next = end
+
+    def _start(self, start: int, end: int) -> asyncio.Task[list[Fetched]]:
+        return asyncio.create_task(self._segment(start, end), name=f"segment {start}")
+
+    def _learn(self, found: list[Fetched]) -> None:
+        """Make segments as long as their messages are small."""
+        size = sum(len(one.body) for one in found)
+        count = found[-1].end - found[0].start
+        fitting = SEGMENT_BYTES * count // max(1, size)
+        self._segment_count = max(1, min(SEGMENT_COUNT_MAX, fitting))
+
+    async def _stop(self) -> None:
+        tasks = [task for _, task in self._under_way]
+        self._under_way.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- one segment -------------------------------------------------------------------------
+
+    async def _segment(self, start: int, end: int) -> list[Fetched]:
+        """Return the records from ``start`` on, up to ``end`` or until they are many bytes."""
+        found: list[Fetched] = []
+        size = waits = 0
+        while start < end and size < SEGMENT_BYTES_MAX:
+            answer = await self._pull(start, end)
+            if answer is None:
+                found.append(Fetched(start, end, is_lost=True))
+                break
+            if answer.next_offset <= start:
+                # A replica may be behind its master.
+                waits += 1
+                if waits > WAITS_MAX:
+                    found.append(self._ended(start, end, answer))
+                    break
+                await asyncio.sleep(min(PAUSE_MAX_S, PAUSE_FIRST_S * 2**waits))
+                continue
+            waits = 0
+            is_lost = answer.status is PullStatus.OFFSET_ILLEGAL
+            if is_lost:
+                self._moved(start, answer)
+            reached = min(answer.next_offset, end)
+            found.append(Fetched(start, reached, answer.body, is_lost=is_lost))
+            size += len(answer.body)
+            start = reached
+        return found
+
+    async def _pull(self, start: int, end: int) -> PullAnswer | None:
+        """Return an answer; None if the topic was deleted and that is put up with."""
+        try:
+            return await self._puller.pull(self._queue, start, end - start)
+        except RefusedReadError as error:
+            if not isinstance(error.__cause__, TopicNotExistError):
+                raise
+            self._on_loss(self._queue, Loss(end, f"the topic was deleted: {error.cause}"))
+            return None
+
+    def _moved(self, start: int, answer: PullAnswer) -> None:
+        if answer.next_offset > answer.max_offset:
+            raise FalseAnswerError(
+                queue_text(self._queue),
+                f"{start} is outside of the queue, and {answer.next_offset} behind its end",
+            )
+        reason = f"the queue starts at {answer.min_offset} now, {start} is deleted"
+        self._on_loss(self._queue, Loss(answer.next_offset, reason))
+
+    def _ended(self, start: int, end: int, answer: PullAnswer) -> Fetched:
+        reason = (
+            f"the queue ends at {answer.max_offset} while there shall be messages up to {end}: "
+            "it went backwards, as a topic does that is deleted and made anew"
+        )
+        self._on_loss(self._queue, Loss(end, reason))
+        return Fetched(start, end, is_lost=True)

@@ -1,0 +1,129 @@
+"""Live topics as a table: ranges of queues are planned on the driver and read by executors."""
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from flintmq.model.message_queue import MessageQueue
+from flintmq.spark.live.cluster import Cluster
+from flintmq.spark.live.columns import LIVE, Output
+from flintmq.spark.live.errors import queue_text
+from flintmq.spark.live.fetch import RangeFetch
+from flintmq.spark.live.options import LiveOptions
+from flintmq.spark.live.planning import batch_ranges, lose
+from flintmq.spark.live.pulling import LivePuller
+from flintmq.spark.live.ranges import QueueRange, split
+from flintmq.spark.live.repeats import RepeatFilter, marks_of
+from flintmq.spark.live.rows import RangeRows
+from flintmq.spark.live.session import LiveSession
+
+_REPEAT_COLUMNS: Final = ("properties", "queueOffset")
+
+
+@dataclass(frozen=True, slots=True)
+class LivePartition(InputPartition):
+    """A range of a queue that one task reads."""
+
+    wanted: QueueRange
+
+
+def partitions_of(ranges: Sequence[QueueRange], options: LiveOptions) -> list[InputPartition]:
+    """Return ranges as tasks."""
+    parts = split(ranges, parts_min=options.parts_min, rows_max=options.partition_rows_max)
+    return [LivePartition(part) for part in parts]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRead:
+    """Reads ranges of queues as batches, for tables and streams alike; executors get it."""
+
+    options: LiveOptions
+    output: Output
+
+    def batches(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one partition, in the order of the queue."""
+        # Where there is nothing to read, Spark hands over a partition of its own.
+        if not isinstance(partition, LivePartition):
+            return
+        with LiveSession(self.options.connection) as session:
+            queue = _QueueRead(session, self.options, partition.wanted.queue)
+            # Who stops half way has the pulls end before their connection does.
+            with closing(self._batches(queue, partition.wanted)) as batches:
+                for batch in batches:
+                    yield self.output.make(batch)
+
+    def _batches(
+        self, queue: "_QueueRead", wanted: QueueRange
+    ) -> Generator[pa.RecordBatch, None, None]:
+        schema = self.output.messages
+        if not self.options.drop_repeats:
+            yield from queue.batches(wanted, schema)
+            return
+        extra = [name for name in _REPEAT_COLUMNS if name not in schema.names]
+        wide = pa.schema([*schema, *(pa.field(name, LIVE.kinds[name][1]) for name in extra)])
+        repeats = RepeatFilter(
+            wanted.start,
+            queue,
+            place=queue_text(wanted.queue),
+            lookback_max=self.options.repeat_lookback,
+        )
+        for batch in queue.batches(wanted, wide):
+            marks = marks_of(batch.column("properties"))
+            kept = batch.filter(repeats.keep(batch.column("queueOffset"), marks))
+            if kept.num_rows:
+                yield kept.select(schema.names)
+
+
+class _QueueRead:
+    """One queue, read by ranges; it is the history that `RepeatFilter` looks back into."""
+
+    def __init__(self, session: LiveSession, options: LiveOptions, queue: MessageQueue) -> None:
+        self._session = session
+        self._options = options
+        self._queue = queue
+        self._puller = LivePuller(session.client, options)
+        self._subscription = options.subscription(queue.topic)
+
+    def batches(self, wanted: QueueRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the wanted rows of a range."""
+        on_loss = partial(lose, fail=self._options.fail_on_data_loss)
+        fetch = RangeFetch(self._session, self._puller, wanted, on_loss)
+        rows = RangeRows(wanted, self._subscription, schema, on_loss)
+        yield from rows.batches(fetch.answers())
+
+    def first_offset(self) -> int:
+        """Return the offset of the oldest message that the queue still has."""
+        cluster = Cluster(self._session.client, self._options)
+        return self._session.run(cluster.begins([self._queue]))[self._queue]
+
+    def marks(self, start: int, end: int) -> list[str | None]:
+        """Return the marks of earlier messages."""
+        schema = pa.schema([pa.field("properties", LIVE.kinds["properties"][1])])
+        found: list[str | None] = []
+        for batch in self.batches(QueueRange(self._queue, start, end), schema):
+            found += marks_of(batch.column("properties")).to_pylist()
+        return found
+
+
+class LiveReader(DataSourceReader):
+    """Plans and reads a batch."""
+
+    def __init__(self, options: LiveOptions, output: Output) -> None:
+        self._options = options
+        self._read = LiveRead(options, output)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the ranges to read."""
+        with LiveSession(self._options.connection) as session:
+            cluster = Cluster(session.client, self._options)
+            ranges = session.run(batch_ranges(cluster, self._options))
+        return partitions_of(ranges, self._options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one range."""
+        yield from self._read.batches(partition)

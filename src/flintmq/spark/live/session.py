@@ -1,0 +1,131 @@
+"""A client of a cluster for code that waits: driver and tasks are no coroutines."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from flintmq.client.blocking import LoopThread
+from flintmq.client.errors import ClientError
+from flintmq.client.instance import ClientInstance
+from flintmq.errors import FlintError
+from flintmq.remoting import RemotingError
+from flintmq.spark.live.connection import Connection
+from flintmq.spark.live.errors import RefusedReadError, UnreachableError
+
+logger = logging.getLogger(__name__)
+
+PAUSE_FIRST_S: Final = 0.25
+PAUSE_MAX_S: Final = 5.0
+AT_ONCE_MAX: Final = 64
+"""Requests of the driver that are under way together."""
+
+_T = TypeVar("_T")
+_Item = TypeVar("_Item")
+
+
+async def persist(
+    what: str,
+    retries: int,
+    work: Callable[[], Awaitable[_T]],
+    before_retry: Callable[[], Awaitable[object]] | None = None,
+) -> _T:
+    """Return what ``work`` gives; where that may help, it is tried ``retries`` times more.
+
+    Pauses get longer: with 8 retries a broker has 23 seconds to come back.  ``before_retry``
+    may fail as it likes.
+
+    Raises:
+        UnreachableError: no attempt succeeded.
+        RefusedReadError: a server refuses, and would again.
+    """
+    pause = PAUSE_FIRST_S
+    for attempt in range(retries + 1):
+        try:
+            return await work()
+        except (ClientError, RemotingError) as error:
+            if not error.retriable:
+                raise RefusedReadError(what, str(error)) from error
+            if attempt == retries:
+                raise UnreachableError(what, attempt + 1, str(error)) from error
+            logger.info("tried again soon: what=%s attempt=%d reason=%s", what, attempt + 1, error)
+        await asyncio.sleep(pause)
+        pause = min(PAUSE_MAX_S, pause * 2)
+        if before_retry is not None:
+            with suppress(FlintError):
+                await before_retry()
+    raise AssertionError("the last attempt returns or raises")
+
+
+async def each(items: Iterable[_Item], work: Callable[[_Item], Awaitable[_T]]) -> list[_T]:
+    """Return what ``work`` gives for each item, some at a time; the first failure ends all."""
+    slots = asyncio.Semaphore(AT_ONCE_MAX)
+
+    async def one(item: _Item) -> _T:
+        async with slots:
+            return await work(item)
+
+    tasks = [asyncio.create_task(one(item)) for item in items]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+class LiveSession:
+    """A client in an event loop of its own; a context manager."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._thread: LoopThread | None = None
+        self._client: ClientInstance | None = None
+
+    @property
+    def client(self) -> ClientInstance:
+        """The client, for coroutines that are run here."""
+        assert self._client is not None, "the session is not open"
+        return self._client
+
+    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run a coroutine and wait for its result."""
+        assert self._thread is not None, "the session is not open"
+        return self._thread.run(work)
+
+    def open(self) -> Self:
+        """Start; connections are made when they are needed."""
+        self._thread = LoopThread("flintmq-spark")
+        try:
+            self._client = self.run(self._start())
+        except BaseException:
+            self._thread.close()
+            raise
+        return self
+
+    async def _start(self) -> ClientInstance:
+        return await ClientInstance(self._connection.client_options()).__aenter__()
+
+    def close(self) -> None:
+        """End; a second call does nothing."""
+        thread, client = self._thread, self._client
+        self._thread = self._client = None
+        if thread is None:
+            return
+        try:
+            if client is not None:
+                thread.run(client.__aexit__(None, None, None))
+        finally:
+            thread.close()
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

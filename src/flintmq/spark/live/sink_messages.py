@@ -1,0 +1,93 @@
+"""From a row to the message that is sent, with its mark."""
+
+from collections.abc import Callable
+
+from flintmq.client.errors import UsageError
+from flintmq.client.messages import Message
+from flintmq.client.wall_clock import wall_ms
+from flintmq.format.delay_levels import DelayLevels
+from flintmq.spark.live.sink_columns import OutgoingRow
+from flintmq.spark.live.sink_mark import ROW_MARK, RowMark
+from flintmq.spark.live.sink_options import SinkOptions
+
+
+class MessageMaker:
+    """Makes the messages of one task, and counts its rows."""
+
+    def __init__(
+        self,
+        query: str,
+        batch: int,
+        partition: int,
+        options: SinkOptions,
+        *,
+        now_ms: Callable[[], int] = wall_ms,
+    ) -> None:
+        self._query = query
+        self._batch = batch
+        self._partition = partition
+        self._levels = options.delay_levels
+        self._now_ms = now_ms
+        self.sequence = 0
+        """The number of the row whose message is made next."""
+
+    @property
+    def turn(self) -> int:
+        """What picks the queue of a row without a key: the same for each copy of the row."""
+        return self._partition + self.sequence
+
+    def make(self, row: OutgoingRow, floor: int) -> Message:
+        """Return the message of the next row; ValueError if it cannot be one."""
+        level = self._level(row)
+        mark = RowMark(
+            self._query,
+            self._batch,
+            self._partition,
+            self.sequence,
+            row.checksum(),
+            floor,
+            level,
+        )
+        try:
+            message = Message(
+                topic=row.topic,
+                body=row.body,
+                tag=row.tag,
+                keys=(row.keys or "").split(),
+                properties={**row.properties, ROW_MARK: mark.text},
+                delay_level=level,
+                flag=row.flag,
+            )
+        except UsageError as error:
+            raise ValueError(str(error)) from error
+        self.sequence += 1
+        return message
+
+    def _level(self, row: OutgoingRow) -> int:
+        if row.deliver_at is None:
+            level = row.delay_level or 0
+            if not 0 <= level <= self._levels.max_level:
+                raise ValueError(f"delay levels are 0 to {self._levels.max_level}, not {level}")
+            return level
+        if row.delay_level:
+            raise ValueError("it has both a delayTimeLevel and a deliverAt")
+        return level_until(row.deliver_at, self._now_ms(), self._levels)
+
+
+def level_until(deliver_at: int, now_ms: int, levels: DelayLevels) -> int:
+    """Return the delay level after which a message comes at its time or later, never earlier.
+
+    RocketMQ 4.9 knows no other delays.  ValueError if no level is long enough.
+    """
+    wanted = deliver_at - now_ms
+    if wanted <= 0:
+        return 0
+    found = [
+        (delay, number) for number, delay in enumerate(levels.delays_ms, start=1) if delay >= wanted
+    ]
+    if not found:
+        longest = max(levels.delays_ms, default=0) // 1000
+        raise ValueError(
+            f"deliverAt is {wanted // 1000} s ahead; the longest delay of the broker is {longest} s"
+        )
+    return min(found)[1]

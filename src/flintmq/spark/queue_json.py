@@ -1,0 +1,46 @@
+"""JSON that says something of queues, as options and RocketMQ's own Spark connector have it.
+
+A value stands under topic, broker and queue id; the level of the brokers may be left out, which
+then holds for all of them:
+
+    {"orders": {"broker-a": {"0": 17, "1": -2}}}
+    {"orders": {"0": 17, "1": -2}}
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final, TypeAlias
+
+from flintmq.spark.errors import OptionError
+from flintmq.spark.option_values import parse_json
+
+Named: TypeAlias = tuple[str | None, str, int]
+"""Broker (None for all of them), topic and queue id."""
+
+_NUMBER: Final = re.compile(r"-?[0-9]{1,10}")
+
+
+def queue_values(
+    name: str, text: str, form: str, noun: str = "offset"
+) -> Iterator[tuple[Named, int]]:
+    """Yield what the option ``name`` says of each queue; ``form`` tells a user how it is written.
+
+    Raises:
+        OptionError: the text has another form.
+    """
+    table = parse_json(name, text)
+    if not isinstance(table, dict):
+        raise OptionError(f"{name} is {form}, not {text[:80]!r}")
+    for topic, level in table.items():
+        if not isinstance(level, dict) or not level:
+            raise OptionError(f"{name} of the topic {topic!r} names no queue; it is {form}")
+        brokers = {None: level} if all(map(_NUMBER.fullmatch, level)) else level
+        for broker, queues in brokers.items():
+            if not isinstance(queues, dict) or not queues:
+                raise OptionError(f"{name} of the topic {topic!r} names no queue; it is {form}")
+            for queue_id, value in queues.items():
+                if not _NUMBER.fullmatch(queue_id):
+                    raise OptionError(f"{name} of the topic {topic!r}: no queue id: {queue_id!r}")
+                if not isinstance(value, int) or isinstance(value, bool):
+                    raise OptionError(f"{name} of {topic!r} {queue_id}: no {noun}: {value!r}")
+                yield (broker, topic, int(queue_id)), value

@@ -1,0 +1,44 @@
+"""A driver that copies a topic by a streaming query, slowly enough to be killed meanwhile."""
+
+import sys
+
+from pyspark.sql import SparkSession
+
+from tests.spark.cluster import LIGHT_JAVA
+
+
+def main(namesrv: str, checkpoint: str, rate: str) -> None:
+    """Run the query until everything was copied that is there at its start."""
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.extraJavaOptions", LIGHT_JAVA)
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    source = (
+        spark.readStream.format("flintmq")
+        .option("namesrv", namesrv)
+        .option("subscribe", "source")
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", "300")
+        .option("dropRepeats", "true")
+        .load()
+    )
+    query = (
+        source.selectExpr("body", "keys AS shardingKey", "properties")
+        .writeStream.format("flintmq")
+        .option("namesrv", namesrv)
+        .option("topic", "target")
+        .option("checkpointLocation", checkpoint)
+        .option("maxMessagesPerSecond", rate)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

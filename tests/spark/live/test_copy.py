@@ -1,0 +1,117 @@
+"""Copies of topics from one cluster to another."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from flintmq.cli.main import run
+from flintmq.spark.failures import JobError
+from flintmq.spark.jobs.copy import CHECKPOINT, CopyJob, CopyRequest
+from flintmq.spark.jobs.replay_plan import ResumeError
+from flintmq.testing import EmbeddedCluster
+from tests.spark.live.live_kit import Row, bodies, send, texts
+from tests.spark.live.sink_kit import first_copies, set_queue_count, stored
+from tests.spark.pipeline_kit import light_session, use_session
+
+DEADLINE_S = 120
+
+
+@pytest.fixture(scope="module")
+def other() -> Iterator[EmbeddedCluster]:
+    """A second cluster, to copy to."""
+    with EmbeddedCluster() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def session(spark: SparkSession) -> SparkSession:
+    return light_session(spark)
+
+
+def request_of(
+    cluster: EmbeddedCluster, other: EmbeddedCluster, state: Path, **topics: str
+) -> CopyRequest:
+    return CopyRequest(
+        source={"namesrv": cluster.namesrv},
+        target={"namesrv": other.namesrv},
+        topics=topics,
+        state=state,
+        batch_rows=100,
+        available_now=True,
+    )
+
+
+def copy(session: SparkSession, request: CopyRequest) -> list[str]:
+    """Copy what is there; return the topics that were made."""
+    with CopyJob(session, request) as job:
+        assert job.wait(DEADLINE_S)
+        return job.made_topics
+
+
+def by_queue(rows: list[Row]) -> dict[int, list[bytes]]:
+    queues: defaultdict[int, list[bytes]] = defaultdict(list)
+    for row in rows:
+        queues[row["queueId"]].append(row["body"])
+    return dict(queues)
+
+
+def test_a_copy_has_the_same_queues_and_goes_on(
+    session: SparkSession, cluster: EmbeddedCluster, other: EmbeddedCluster, tmp_path: Path
+) -> None:
+    set_queue_count(cluster.namesrv, 3, "copied")
+    send(cluster, "copied", range(100), tag="A", keys=("k",))
+    request = request_of(cluster, other, tmp_path, copied="copied")
+    assert copy(session, request) == ["copied"]
+    assert by_queue(stored(other.namesrv, "copied")) == by_queue(stored(cluster.namesrv, "copied"))
+    # As if it had died before Spark noted that the last batch was done.
+    commits = sorted(
+        (tmp_path / CHECKPOINT / "commits").glob("[0-9]*"), key=lambda it: int(it.name)
+    )
+    commits[-1].unlink()
+    (commits[-1].parent / f".{commits[-1].name}.crc").unlink(missing_ok=True)
+    send(cluster, "copied", range(100, 160))
+    assert copy(session, request) == []
+    assert len(stored(other.namesrv, "copied")) > 160
+    once = first_copies(other.namesrv, "copied")
+    assert bodies(once) == texts(range(160))
+    assert by_queue(once) == by_queue(stored(cluster.namesrv, "copied"))
+    assert {row["tags"] for row in once} == {"A", None}
+
+
+def test_a_directory_serves_one_copy_only(
+    session: SparkSession, cluster: EmbeddedCluster, other: EmbeddedCluster, tmp_path: Path
+) -> None:
+    send(cluster, "first", range(3))
+    send(cluster, "second", range(3))
+    copy(session, request_of(cluster, other, tmp_path, first="renamed"))
+    assert bodies(stored(other.namesrv, "renamed")) == texts(range(3))
+    with pytest.raises(ResumeError, match="belongs to a copy of other topics"):
+        copy(session, request_of(cluster, other, tmp_path, second="renamed"))
+
+
+def test_a_topic_that_is_not_there_cannot_be_copied(
+    session: SparkSession, cluster: EmbeddedCluster, other: EmbeddedCluster, tmp_path: Path
+) -> None:
+    with pytest.raises(JobError, match="there is no topic nowhere"):
+        copy(session, request_of(cluster, other, tmp_path, nowhere="x"))
+
+
+def test_the_command_copies_what_is_there(
+    session: SparkSession,
+    cluster: EmbeddedCluster,
+    other: EmbeddedCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    send(cluster, "by-hand", range(5))
+    use_session(monkeypatch, session)
+    command = ["pipeline", "copy", cluster.namesrv, "--to", other.namesrv, "--available-now"]
+    assert run([*command, "--state", str(tmp_path), "--topic", "by-hand=there"]) == 0
+    assert "ended: 5 messages in 1 batch" in capsys.readouterr().err
+    assert bodies(stored(other.namesrv, "there")) == texts(range(5))
+    assert run([*command, "--state", str(tmp_path)]) == 2
+    assert "--topic says what is to be copied" in capsys.readouterr().err

@@ -1,0 +1,157 @@
+"""The threads of a client: those that call handlers, and the one behind a blocking face."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from flintmq.client.errors import UsageError
+from flintmq.client.handler_threads import HandlerThreads
+from flintmq.client.loop_thread import LoopThread
+from tests.unit.client.consumer_kit import run
+
+WAIT_S = 20
+
+
+def with_threads(
+    function: Callable[[Any], Any], count: int, work: Callable[[HandlerThreads[Any]], Any]
+) -> None:
+    async def main() -> None:
+        threads: HandlerThreads[Any] = HandlerThreads(function, count=count)
+        try:
+            await work(threads)
+        finally:
+            await asyncio.to_thread(threads.close, wait=True)
+
+    before = threading.active_count()
+    run(main())
+    assert threading.active_count() == before
+
+
+def test_every_call_gets_its_own_result() -> None:
+    async def work(threads: HandlerThreads[int]) -> None:
+        for _ in range(5):
+            calls = [threads.call(number) for number in range(200)]
+            assert await asyncio.gather(*calls) == [number * 2 for number in range(200)]
+
+    with_threads(lambda number: number * 2, 4, work)
+
+
+def test_calls_that_wait_for_each_other_get_as_many_threads_as_there_may_be() -> None:
+    barrier = threading.Barrier(5)
+
+    async def work(threads: HandlerThreads[int]) -> None:
+        async with asyncio.timeout(WAIT_S):
+            await asyncio.gather(*(threads.call(None) for _ in range(5)))
+            await asyncio.gather(*(threads.call(None) for _ in range(10)))
+
+    with_threads(lambda _: barrier.wait(WAIT_S), 5, work)
+
+
+def test_there_are_never_more_threads_than_allowed() -> None:
+    names: set[str] = set()
+    at_work: list[int] = []
+    most: list[int] = []
+    go = threading.Event()
+
+    def hold(number: int) -> None:
+        names.add(threading.current_thread().name)
+        at_work.append(number)
+        most.append(len(at_work))
+        assert go.wait(WAIT_S)
+        at_work.remove(number)
+
+    async def work(threads: HandlerThreads[None]) -> None:
+        calls = [threads.call(number) for number in range(40)]
+        while len(names) < 3:  # noqa: ASYNC110 - threads set no event of this loop
+            await asyncio.sleep(0)
+        go.set()
+        await asyncio.gather(*calls)
+
+    with_threads(hold, 3, work)
+    assert max(most) <= 3
+    assert len(names) == 3
+
+
+def test_a_call_that_was_cancelled_in_time_does_not_happen() -> None:
+    called: list[str] = []
+    begun, go = threading.Event(), threading.Event()
+
+    def hold(name: str) -> None:
+        called.append(name)
+        begun.set()
+        assert go.wait(WAIT_S)
+
+    async def work(threads: HandlerThreads[None]) -> None:
+        first, second = threads.call("first"), threads.call("second")
+        assert await asyncio.to_thread(begun.wait, WAIT_S)
+        second.cancel()
+        third = threads.call("third")
+        go.set()
+        await asyncio.gather(first, third)
+
+    with_threads(hold, 1, work)
+    assert called == ["first", "third"]
+
+
+def test_nothing_is_begun_after_the_end() -> None:
+    called: list[str] = []
+    begun, go = threading.Event(), threading.Event()
+
+    def hold(name: str) -> None:
+        called.append(name)
+        begun.set()
+        assert go.wait(WAIT_S)
+
+    async def work(threads: HandlerThreads[None]) -> None:
+        threads.call("first")
+        threads.call("second")
+        assert await asyncio.to_thread(begun.wait, WAIT_S)
+        threads.close(wait=False)
+        go.set()
+
+    with_threads(hold, 1, work)
+    assert called == ["first"]
+
+
+def test_a_blocking_call_gives_what_its_coroutine_gives() -> None:
+    async def good() -> int:
+        await asyncio.sleep(0)
+        return 42
+
+    async def bad() -> None:
+        raise ValueError("no")
+
+    thread = LoopThread()
+    assert thread.run(good()) == 42
+    with pytest.raises(ValueError, match="no"):
+        thread.run(bad())
+    thread.close()
+    thread.close()
+    with pytest.raises(UsageError, match="closed"):
+        thread.run(good())
+
+
+def test_a_call_does_not_wait_for_a_loop_that_has_ended() -> None:
+    thread = LoopThread()
+    begun = threading.Event()
+    failures: list[BaseException] = []
+
+    async def never() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    def call() -> None:
+        try:
+            thread.run(never())
+        except UsageError as error:
+            failures.append(error)
+
+    caller = threading.Thread(target=call)
+    caller.start()
+    assert begun.wait(WAIT_S)
+    thread.close()
+    caller.join(WAIT_S)
+    assert [str(error) for error in failures] == ["this client was closed meanwhile"]
