@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import pyarrow.parquet as pq
+
 from examples.tour import shop, traffic
 from examples.tour.shown import FLINTMQ, Shown, StepFailedError
 
@@ -20,6 +22,8 @@ PAYMENT_COUNT: Final = 60_000
 # Reminders and second tries come within seconds, so that the tour need not wait for minutes.
 DELAY_LEVELS: Final = "1s 2s 1s 1s 1s 2s 2s"
 STOP_S: Final = 60
+MARK: Final = ".flintmq-tour"
+"""A file that says that a folder was made by the tour."""
 
 BEST_CITIES: Final = """
 SELECT get_json_object(string(body), '$.city') AS city,
@@ -95,8 +99,8 @@ def analyse(shown: Shown, work: Path, namesrv: str) -> None:
     with shown.step("Is the store whole? Spark reads all of it"):
         shown.command("pipeline", "verify", store, "--delay-levels", DELAY_LEVELS)
     with shown.step("SQL over the store: the best cities, the dead letters"):
-        shown.command("pipeline", "query", store, BEST_CITIES.strip())
-        shown.command("pipeline", "query", store, DEAD_LETTERS.strip())
+        shown.command("pipeline", "query", store, _line(BEST_CITIES))
+        shown.command("pipeline", "query", store, _line(DEAD_LETTERS))
     with shown.step("How the topics are doing, with a picture"):
         shown.command("pipeline", "stats", store, "--plot", str(work / "stats.html"))
     with shown.step("Archive to Parquet, by topic and day"):
@@ -111,11 +115,27 @@ def analyse(shown: Shown, work: Path, namesrv: str) -> None:
             "--to",
             str(work / "stream"),
             "--sql",
-            BY_METHOD.strip(),
+            _line(BY_METHOD),
             "--available-now",
             "--option",
             "startingOffsets=earliest",
         )
+        landed = pq.read_table(work / "stream", columns=["cents"])
+        shown.say(f"{landed.num_rows:,} payments landed as Parquet")
+
+
+def _make_empty(work: Path) -> None:
+    """Make the folder of the tour; one of an earlier tour is emptied, any other is left alone."""
+    if work.exists() and any(work.iterdir()):
+        if not (work / MARK).exists():
+            raise StepFailedError(f"{work} holds something that is not of a tour")
+        shutil.rmtree(work)
+    work.mkdir(parents=True, exist_ok=True)
+    (work / MARK).touch()
+
+
+def _line(sql: str) -> str:
+    return " ".join(sql.split())
 
 
 def _rate(count: int, began: float) -> str:
@@ -124,8 +144,7 @@ def _rate(count: int, began: float) -> str:
 
 def run(work: Path, order_count: int, payment_count: int) -> None:
     """Take the tour; everything it makes is in ``work``."""
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
+    _make_empty(work)
     shown = Shown(work)
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
@@ -136,7 +155,8 @@ def run(work: Path, order_count: int, payment_count: int) -> None:
         analyse(shown, work, namesrv)
     print(f"\nDone in {time.monotonic() - began:.0f} s. Look at {work}:")
     for path in sorted(work.iterdir()):
-        print(f"    {path.name}")
+        if path.name != MARK:
+            print(f"    {path.name}")
 
 
 def main() -> int:
