@@ -225,7 +225,6 @@ def test_a_record_that_is_being_written_is_not_read(tmp_path: Path) -> None:
         ({"accessPath": "queue", "topic": "t"}, "accessPath has no place in a stream"),
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger is a number above zero"),
         ({"maxBytesPerTrigger": "much"}, "maxBytesPerTrigger is a number of bytes"),
-        ({"namesrv": "h:9876"}, "live topics cannot be read yet"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, str], words: str) -> None:

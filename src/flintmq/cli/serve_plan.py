@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import javaproperties
-
 from flintmq.broker import BrokerConfig, read_settings
 from flintmq.namesrv import NamesrvConfig
+from flintmq.settings import write_properties
 from flintmq.settings.durable_file import replace_durably
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ class ServePlan:
         known.setdefault("storePathCommitLog", str(store.root / "commitlog"))
         kept = {key: known[key] for key in sorted(wanted) if key in known}
         path = self.directory(index) / "broker.conf"
-        replace_durably(path, javaproperties.dumps(kept, timestamp=False).encode("latin-1"))
+        replace_durably(path, write_properties(kept))
         return path
 
     def ready_line(self, namesrv: str, brokers: Sequence[str]) -> str:

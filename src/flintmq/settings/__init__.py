@@ -5,7 +5,7 @@ printed, and what is allowed.  That is the only table; reading, printing, checki
 for misspelt keys all follow from it.
 """
 
-from flintmq.settings.properties import ConfigError, read_properties
+from flintmq.settings.properties import ConfigError, read_properties, write_properties
 from flintmq.settings.setting import (
     INT_MAX,
     LONG_MAX,
@@ -48,4 +48,5 @@ __all__ = [
     "text",
     "to_properties",
     "unknown_keys",
+    "write_properties",
 ]

@@ -11,11 +11,9 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import javaproperties
-
 from flintmq.model.data_version import DataVersion
 from flintmq.settings.durable_file import replace_durably
-from flintmq.settings.properties import ConfigError, read_properties
+from flintmq.settings.properties import ConfigError, read_properties, write_properties
 from flintmq.settings.tables import from_properties, to_properties
 
 if TYPE_CHECKING:
@@ -103,5 +101,4 @@ class LiveConfig(Generic[ConfigT]):
 
     def _save(self) -> None:
         if self._overlay is not None:
-            content = javaproperties.dumps(self._changed, timestamp=False)
-            replace_durably(self._overlay, content.encode("latin-1"))
+            replace_durably(self._overlay, write_properties(self._changed))
