@@ -10,21 +10,38 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from rich.console import Console
 from rich.table import Table
 
-from bench.workload import QUEUE_COUNT, TOPIC, Rate, batch, measure, message
+from bench.workload import (
+    HOST,
+    QUEUE_COUNT,
+    TOPIC,
+    Rate,
+    batch,
+    measure,
+    message,
+    run_batch,
+    run_message,
+)
 from flintmq.format.delay_levels import DelayLevels
 from flintmq.offline.layout import find_store
 from flintmq.offline.rebuild import rebuild
 from flintmq.offline.verify import verify
 from flintmq.store.config import StoreConfig
 from flintmq.store.message_store import MessageStore
+from flintmq.store.results import PutResult
+from flintmq.store.run_encoding import RunBatch, RunMessage
+
+_Put = TypeVar("_Put")
 
 BATCH_SIZE = 32
+RUN_COUNT = 64
+BATCH_RUN_COUNT = 16
 READ_COUNT = 32
 
 
@@ -54,6 +71,51 @@ def bench_batches(root: Path, body_size: int, count: int, *, aim: int) -> Rate:
             return len(batches) * BATCH_SIZE
 
         return measure(f"put in batches of {BATCH_SIZE}, {body_size} B", work, aim=aim)
+
+
+def bench_runs(root: Path, body_size: int, count: int, *, aim: int) -> Rate:
+    """Put single messages as a broker does that gets many in one read."""
+    messages = [message(number, bytes(body_size)) for number in range(count)]
+    name = f"put of {body_size} B, two keys, in runs of {RUN_COUNT}"
+    with MessageStore(StoreConfig(root=root)) as store:
+        return _bench_runs(store, messages, run_message, store.put, RUN_COUNT, name, aim=aim)
+
+
+def bench_batch_runs(root: Path, body_size: int, count: int, *, aim: int) -> Rate:
+    """Put batches as a broker does that gets several in one read."""
+    batches = [batch(number, bytes(body_size), BATCH_SIZE) for number in range(count // BATCH_SIZE)]
+    name = f"put in batches of {BATCH_SIZE}, {body_size} B, in runs of {BATCH_RUN_COUNT}"
+    with MessageStore(StoreConfig(root=root)) as store:
+        return _bench_runs(
+            store, batches, run_batch, store.put_batch, BATCH_RUN_COUNT, name, aim=aim
+        )
+
+
+def _bench_runs(
+    store: MessageStore,
+    puts: Sequence[_Put],
+    prepare: Callable[[_Put], RunMessage | RunBatch],
+    put: Callable[[_Put], PutResult],
+    run_count: int,
+    name: str,
+    *,
+    aim: int,
+) -> Rate:
+    runs = [
+        (puts[at : at + run_count], [prepare(one) for one in puts[at : at + run_count]])
+        for at in range(0, len(puts), run_count)
+    ]
+
+    def work() -> int:
+        for singles, together in runs:
+            if store.put_run(together, HOST) is None:
+                # As a broker: where something is not plain, they go one by one.
+                for one in singles:
+                    put(one)
+                store.dispatch()
+        return store.statistics.put_count
+
+    return measure(name, work, aim=aim)
 
 
 def bench_reads(root: Path, *, aim: int) -> Rate:
@@ -127,6 +189,8 @@ def run(scale: int, progress: Callable[[str], None]) -> list[Rate]:
             lambda: bench_put(work / "a", 128, scale, aim=100_000),
             lambda: bench_put(work / "b", 1024, scale // 2, aim=0),
             lambda: bench_batches(work / "c", 128, scale, aim=300_000),
+            lambda: bench_runs(work / "d", 128, scale, aim=0),
+            lambda: bench_batch_runs(work / "e", 128, scale, aim=0),
             lambda: bench_reads(work / "a", aim=1_000_000),
             lambda: bench_verify(work / "a", aim=0),
             lambda: bench_rebuild(work / "a", work / "rebuilt", aim=0),

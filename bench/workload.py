@@ -9,12 +9,15 @@ from typing import NamedTuple
 from flintmq.format.batch import BatchItem, encode_batch
 from flintmq.format.host import pack_host
 from flintmq.format.properties import encode_properties
+from flintmq.format.record import dispatch_fields
 from flintmq.model.message import Message, MessageBatch
+from flintmq.store.run_encoding import RunBatch, RunMessage, RunTarget
 
 HOST = pack_host("127.0.0.1", 10911)
 TOPIC = "BenchTopic"
 QUEUE_COUNT = 8
 BORN_TIMESTAMP = 1_700_000_000_000
+_TARGETS = [RunTarget(TOPIC, queue_id) for queue_id in range(QUEUE_COUNT)]
 
 
 class Rate(NamedTuple):
@@ -74,6 +77,28 @@ def batch(number: int, body: bytes, size: int) -> MessageBatch:
         born_host=HOST,
         store_host=HOST,
     )
+
+
+def run_message(one: Message) -> RunMessage:
+    """Return a message as a broker has it that has recognised a plain send."""
+    assert one.properties_text is not None
+    tags, keys = dispatch_fields(b"", one.properties_text, 0, None)
+    return RunMessage(
+        _TARGETS[one.queue_id],
+        0,
+        one.born_timestamp,
+        HOST,
+        one.body,
+        one.properties_text,
+        keys,
+        tags,
+    )
+
+
+def run_batch(one: MessageBatch) -> RunBatch:
+    """Return a batch as a broker has it that has recognised a plain send."""
+    text = encode_properties(one.properties)
+    return RunBatch(_TARGETS[one.queue_id], one.born_timestamp, HOST, one.body, text)
 
 
 @contextmanager

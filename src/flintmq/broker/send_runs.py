@@ -20,7 +20,7 @@ from flintmq.format.errors import FormatError
 from flintmq.format.headers.send import SendMessageRequestV2
 from flintmq.format.host import IPV4_HOST_SIZE
 from flintmq.format.java import tags_code
-from flintmq.format.message_id import encode_offset_id
+from flintmq.format.message_id import encode_offset_ids
 from flintmq.format.properties import NAME_END, PAIR_END
 from flintmq.format.sys_flag import HOSTS_MASK, MULTI_TAGS, TRANSACTION_MASK
 from flintmq.model.property_names import (
@@ -285,10 +285,7 @@ class SendRuns:
         physical_offsets, queue_offsets = run.physical_offsets, run.queue_offsets
         answers = []
         for opaque, message, count in zip(opaques, messages, run.counts, strict=True):
-            ids = encode_offset_id(host, physical_offsets[at])
-            if count > 1:
-                others = physical_offsets[at + 1 : at + count]
-                ids = ",".join([ids, *[encode_offset_id(host, other) for other in others]])
+            ids = encode_offset_ids(host, physical_offsets[at : at + count])
             queue_id = message[0].queue_id
             answers.append(encode_stored_answer(shared, opaque, ids, queue_id, queue_offsets[at]))
             at += count

@@ -21,6 +21,7 @@ Either has 32 characters with an IPv4 address and 56 with an IPv6 one.
 import functools
 import re
 import struct
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from flintmq.format.buffer import Buffer
@@ -58,6 +59,14 @@ def encode_offset_id(host: Buffer, physical_offset: int) -> str:
     if not 0 <= physical_offset <= OFFSET_MAX:
         raise RecordTooLargeError("physical offset", physical_offset, OFFSET_MAX)
     return f"{start}{physical_offset:016X}"
+
+
+def encode_offset_ids(host: Buffer, physical_offsets: Sequence[int]) -> str:
+    """Return the ids of several messages of one store, with commas between them."""
+    start = _host_text(bytes(host))
+    if not 0 <= min(physical_offsets) <= max(physical_offsets) <= OFFSET_MAX:
+        raise RecordTooLargeError("physical offset", max(physical_offsets), OFFSET_MAX)
+    return ",".join([f"{start}{at:016X}" for at in physical_offsets])
 
 
 @functools.lru_cache(maxsize=_HOST_COUNT_MAX)

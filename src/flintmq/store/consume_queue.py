@@ -100,6 +100,20 @@ class ConsumeQueue:
         position = queue_offset * UNIT_SIZE - tail.first_offset
         return position == tail.wrote and position + count * UNIT_SIZE <= self._reserved
 
+    def make_room(self, queue_offset: int, count: int) -> bool:
+        """Do what `has_room` asks for, if it is only space that has to be reserved.
+
+        Raises:
+            DiskFullError: there is none; nothing was written.
+        """
+        tail = self._tail
+        if tail is None:
+            return False
+        position = queue_offset * UNIT_SIZE - tail.first_offset
+        if position == tail.wrote and position + count * UNIT_SIZE <= tail.size:
+            self._reserve(tail, position)
+        return self.has_room(queue_offset, count)
+
     def append_run(self, fields: Sequence[int]) -> None:
         """Write several units at once, for which `has_room` has said yes.
 

@@ -197,11 +197,17 @@ class Dispatcher:
 
     def can_take(self, run: Run) -> bool:
         """Whether the views have room for a run, so that nothing can come in between."""
-        for key, part in run.parts.items():
-            queue = self._queues.find(key)
-            if queue is None or not queue.has_room(part.first, part.count):
-                return False
-        return self._index is None or self._index.has_room(len(run.keys.keys))
+        try:
+            for key, part in run.parts.items():
+                queue = self._queues.find(key)
+                if queue is None or not (
+                    queue.has_room(part.first, part.count)
+                    or queue.make_room(part.first, part.count)
+                ):
+                    return False
+            return self._index is None or self._index.make_room(len(run.keys.keys))
+        except StoreError:
+            return False  # Whoever puts the messages one by one is told why.
 
     def take(self, run: Run) -> None:
         """Put a run into the views that was just appended, and announce it."""

@@ -173,12 +173,21 @@ class KeyIndex:
             first = following
         return len(entries)
 
-    def has_room(self, key_count: int) -> bool:
-        """Whether ``key_count`` more keys go into the last file as it is."""
-        return not key_count or (bool(self.files) and self.files[-1].has_room(key_count))
+    def make_room(self, key_count: int) -> bool:
+        """Whether ``key_count`` more keys go into the last file, with space reserved if need be.
+
+        Raises:
+            DiskFullError: there is none; nothing has changed.
+        """
+        if not key_count:
+            return True
+        if not self.files:
+            return False
+        file = self.files[-1]
+        return file.has_room(key_count) or file.reserve_next().has_room(key_count)
 
     def insert_run(self, run: RunKeys, store_timestamp: int) -> None:
-        """Add the keys of messages that are newer than all others; `has_room` has said yes."""
+        """Add the keys of messages that are newer than all others; `make_room` has said yes."""
         prefixes: list[int] = []
         for topic, count in run.topics:
             prefixes += (self.topic_hash(topic),) * count

@@ -5,7 +5,7 @@ from enum import Enum
 from types import TracebackType
 from typing import Self
 
-from flintmq.format.message_id import encode_offset_id
+from flintmq.format.message_id import encode_offset_id, encode_offset_ids
 from flintmq.store.mapped_file import MappedFile
 
 
@@ -105,7 +105,7 @@ class PutResult:
         """The offset id clients get; the ids of a batch are joined by commas."""
         if not self.record_offsets:
             return encode_offset_id(self.store_host, self.physical_offset)
-        return ",".join([encode_offset_id(self.store_host, at) for at in self.record_offsets])
+        return encode_offset_ids(self.store_host, self.record_offsets)
 
     def with_status(self, status: PutStatus, reason: str = "") -> Self:
         """Change the status of this result in place and return it."""

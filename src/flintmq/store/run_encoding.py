@@ -327,6 +327,7 @@ def _dispatched(texts: Sequence[bytes]) -> tuple[list[int], list[list[bytes]]]:
     """
     all_tags: list[int] = []
     all_keys: list[list[bytes]] = []
+    codes: dict[bytes, int] = {b"": 0}
     tags = unique = keys = b""
     found = _find_in_all(_SEPARATOR.join(texts))
     found.append((b"", b"", b"\0"))
@@ -336,7 +337,10 @@ def _dispatched(texts: Sequence[bytes]) -> tuple[list[int], list[list[bytes]]]:
             if keys:
                 own += filter(None, keys.split(b" "))
             all_keys.append(own)
-            all_tags.append(encoded_tags_code(tags) if tags else 0)
+            code = codes.get(tags)
+            if code is None:
+                code = codes[tags] = encoded_tags_code(tags)
+            all_tags.append(code)
             tags = unique = keys = b""
         elif name == b"UNIQ_KEY":
             unique = value

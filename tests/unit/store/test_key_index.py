@@ -406,7 +406,7 @@ def test_a_run_leaves_what_its_keys_leave_one_by_one(
         keyed = [key.encode() for key in keys]
         offsets = [number * 1000 + at for at in range(len(keys))]
         single.insert([one(at, key, time=time) for at, key in zip(offsets, keys, strict=True)])
-        assert together.has_room(len(keys))
+        assert together.make_room(len(keys))
         # As if numpy were missing, or as if it paid for few keys already.
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(key_index_file, "ARRAY_COUNT_MIN", 1 if in_arrays else 1 << 20)
@@ -418,8 +418,8 @@ def test_a_run_leaves_what_its_keys_leave_one_by_one(
 
 
 def test_a_run_has_room_only_in_a_file_that_has_begun(index: KeyIndex) -> None:
-    assert index.has_room(0)
-    assert not index.has_room(1)
+    assert index.make_room(0)
+    assert not index.make_room(1)
     index.insert([one(100, "first")])
-    assert index.has_room(3)
-    assert not index.has_room(4)
+    assert index.make_room(3)
+    assert not index.make_room(4)

@@ -6,12 +6,14 @@ import random
 from typing import TYPE_CHECKING, Final
 
 from flintmq.broker import half_messages
+from flintmq.broker.batch_bodies import unpacked_batch
 from flintmq.broker.put_answers import PUT_CODES, put_remark
 from flintmq.broker.received_messages import received_message
 from flintmq.broker.stored_answer import SharedAnswer, StoredAnswer
 from flintmq.broker.stored_text import received_properties
 from flintmq.broker.topics import TopicLimitError
 from flintmq.format.codes import ResponseCode
+from flintmq.format.errors import CompressionError
 from flintmq.format.headers.send import SendMessageRequest
 from flintmq.format.sys_flag import MULTI_TAGS
 from flintmq.format.topic_names import name_fault
@@ -189,7 +191,12 @@ class SendProcessor:
             text=text,
             store_host=self._parts.store_host,
         )
-        return self._parts.store.put_batch(batch)
+        store = self._parts.store
+        try:
+            batch = unpacked_batch(batch, limit=store.config.max_message_size)
+        except CompressionError as error:
+            raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, f"batch refused: {error}") from error
+        return store.put_batch(batch)
 
     def _dead_letter_or(
         self, request: Request[SendMessageRequest], queue_id: int
