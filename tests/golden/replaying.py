@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import dataclasses
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -92,16 +92,22 @@ class Replay:
     """Our servers and the connections of the recorded clients."""
 
     def __init__(
-        self, broker: Broker, namesrv_port: int, clock: LeapingClock, notation: str
+        self,
+        broker: Broker,
+        namesrv_port: int,
+        clock: LeapingClock,
+        notation: str,
+        names: Sequence[str],
     ) -> None:
         self._broker = broker
-        self._ports = {"namesrv": namesrv_port, "broker": broker.port}
+        self.ports = {"namesrv": namesrv_port, "broker": broker.port}
+        """Where connections that are made from now on lead."""
         self._clock = clock
         self._notation = notation
         self._peers: dict[int, Peer] = {}
-        self._fates = _fates(notation)
+        self._fates = _fates(notation, names)
         self._sent: dict[tuple[int, int], Command] = {}
-        self._check = TransactionCheck(broker.parts)
+        self._check = TransactionCheck(broker.parts) if "transaction" in names else None
         self._places: dict[int, int] = {}
         """Where a message lay in the recorded log → where it lies in ours."""
         self.compared = 0
@@ -130,13 +136,14 @@ class Replay:
         """Go on to the time of a recording; what is due until then happens first."""
         self._clock.leap_to(recorded_ms)
         self._broker.parts.store.schedule.deliver_due()
-        self._check.run()
+        if self._check is not None:
+            self._check.run()
         self._broker.parts.dispatch()
 
-    async def prepare(self) -> None:
+    async def prepare(self, topics: Mapping[str, int]) -> None:
         """Make the topics that were there, but whose making was not recorded."""
-        peer = await self._peer(0, "broker")
-        for number, (topic, count) in enumerate(UNRECORDED_TOPICS.items()):
+        peer = await self.peer(0, "broker")
+        for number, (topic, count) in enumerate(topics.items()):
             header = CreateTopicRequest(
                 topic=topic, read_queue_nums=count, write_queue_nums=count, perm=6
             )
@@ -150,14 +157,15 @@ class Replay:
         for peer in self._peers.values():
             await peer.close()
 
-    async def _peer(self, connection: int, server: str) -> Peer:
+    async def peer(self, connection: int, server: str = "broker") -> Peer:
+        """Return a connection by its number in the recording."""
         if connection not in self._peers:
-            port = self._ports[server]
+            port = self.ports[server]
             self._peers[connection] = Peer(*await asyncio.open_connection("127.0.0.1", port))
         return self._peers[connection]
 
     async def _speak(self, recorded: Recorded, server: str) -> None:
-        peer, command = await self._peer(recorded.line["conn"], server), recorded.command
+        peer, command = await self.peer(recorded.line["conn"], server), recorded.command
         if command.is_response:
             peer.send(dataclasses.replace(command, opaque=peer.opaques[command.opaque]))
             return
@@ -187,10 +195,12 @@ class Replay:
                 fields[name] = f"{text[:-16]}{self._places.get(place, place):016X}"
             else:
                 fields[name] = str(self._places.get(int(text), int(text)))
+        if command.code == RequestCode.QUERY_DATA_VERSION:
+            fields["brokerAddr"] = self._broker.address
         return dataclasses.replace(command, ext_fields=fields)
 
     async def _listen(self, recorded: Recorded, server: str) -> list[tuple[str, Any, Any]]:
-        peer = await self._peer(recorded.line["conn"], server)
+        peer = await self.peer(recorded.line["conn"], server)
         theirs = recorded.command
         if theirs.is_response:
             code = recorded.line["requestCode"]
@@ -203,6 +213,7 @@ class Replay:
         else:
             code = theirs.code
             if code == RequestCode.CHECK_TRANSACTION_STATE and not peer.is_asked(code):
+                assert self._check is not None
                 self._clock.leap_to(self._clock.now_ms() + CHECK_LEAP_MS)
                 self._check.run()
             ours = await peer.request(code)
@@ -239,10 +250,10 @@ def _comes_too_early(command: Command, answer: Command, fate: int) -> bool:
     )
 
 
-def _fates(notation: str) -> dict[tuple[int, int], int]:
+def _fates(notation: str, names: Sequence[str]) -> dict[tuple[int, int], int]:
     """Return for connection and opaque the code with which a request was answered."""
     fates = {}
-    for name in MAIN_RUN:
+    for name in names:
         for recorded in conversation(f"{notation}/{name}"):
             line = recorded.line
             if line["type"] == "response" and line["dir"].endswith("->client"):
@@ -251,8 +262,14 @@ def _fates(notation: str) -> dict[tuple[int, int], int]:
 
 
 @contextlib.asynccontextmanager
-async def replay(root: Path, notation: str) -> AsyncIterator[Replay]:
-    """Run a name server and a broker, and yield what speaks with them."""
+async def replay(
+    root: Path, notation: str, names: Sequence[str] | None = None
+) -> AsyncIterator[Replay]:
+    """Run a name server and a broker, and yield what speaks with them.
+
+    ``names`` are the conversations of one run of a Java broker, in their order.
+    """
+    names = MAIN_RUN if names is None else names
     async with contextlib.AsyncExitStack() as stack:
         namesrv_config = NamesrvConfig(
             listen_port=0,
@@ -265,13 +282,13 @@ async def replay(root: Path, notation: str) -> AsyncIterator[Replay]:
             "namesrvAddr": namesrv.address,
             "storePathRootDir": str(root / "store"),
         }
-        times = (_time(conversation(f"{notation}/{name}")) for name in MAIN_RUN)
+        times = (_time(conversation(f"{notation}/{name}")) for name in names)
         clock = LeapingClock(next(filter(None, times)))
         broker = await stack.enter_async_context(
             run_broker(*read_settings(properties), clock=clock)
         )
         namesrv_port = int(namesrv.address.rpartition(":")[2])
-        playing = Replay(broker, namesrv_port, clock, notation)
+        playing = Replay(broker, namesrv_port, clock, notation, names)
         stack.push_async_callback(playing.close)
         yield playing
 

@@ -1,9 +1,10 @@
 """A push consumer of ours in a process of its own, so that it can be killed.
 
-It tells every message as one JSON object a line.  With a number at the end, it handles so many
-messages; further ones it takes, and never comes to an end with them.
+It tells every message as one JSON object a line.  With ``--handle`` it handles so many messages;
+further ones it takes, and never comes to an end with them.
 """
 
+import argparse
 import asyncio
 import json
 import sys
@@ -16,22 +17,28 @@ def tell(kind: str, **facts: object) -> None:
     sys.stdout.flush()
 
 
-async def main(namesrv: str, group: str, topic: str, handled_max: int | None) -> None:
+async def main(options: argparse.Namespace) -> None:
     handled = 0
 
     async def handle(message: ReceivedMessage) -> None:
         nonlocal handled
-        if handled_max is not None and handled >= handled_max:
-            tell("held", body=message.body.decode())
+        facts = {
+            "body": message.body.decode(),
+            "queueId": message.queue.queue_id,
+            "queueOffset": message.queue_offset,
+        }
+        if options.handle is not None and handled >= options.handle:
+            tell("held", **facts)
             await asyncio.Event().wait()
         handled += 1
-        tell("got", body=message.body.decode())
+        tell("got", **facts)
 
     async with AsyncPushConsumer(
-        namesrv=namesrv,
-        group=group,
-        subscriptions={topic: "*"},
+        namesrv=options.namesrv,
+        group=options.group,
+        subscriptions={options.topic: "*"},
         handler=handle,
+        orderly=options.orderly,
         consume_from=ConsumeFrom.FIRST_OFFSET,
         offset_interval_ms=100,
     ):
@@ -40,6 +47,9 @@ async def main(namesrv: str, group: str, topic: str, handled_max: int | None) ->
 
 
 if __name__ == "__main__":
-    _, namesrv_given, group_given, topic_given, *rest = sys.argv
-    limit = int(rest[0]) if rest else None
-    asyncio.run(main(namesrv_given, group_given, topic_given, limit))
+    parser = argparse.ArgumentParser()
+    for name in ("namesrv", "group", "topic"):
+        parser.add_argument(name)
+    parser.add_argument("--handle", type=int)
+    parser.add_argument("--orderly", action="store_true")
+    asyncio.run(main(parser.parse_args()))

@@ -4,6 +4,7 @@ It runs in a process of its own, since the library has one client per process an
 outlive it.  Every fact is told as one JSON object a line; whoever reads them ends the process.
 """
 
+import itertools
 import json
 import os
 import sys
@@ -63,6 +64,19 @@ def produce(namesrv: str, topic: str, count: int) -> None:
     producer.shutdown()
 
 
+def produce_batches(namesrv: str, topic: str, *counts: int) -> None:
+    """Send lists of so many messages, which this client compresses from 4 KiB on."""
+    producer = Producer("cpp-batches")
+    producer.set_namesrv_addr(namesrv)
+    producer.start()
+    # A list goes to no topic that is not there yet.
+    producer.send_sync(message(topic, 0))
+    for first, count in zip(itertools.accumulate(counts, initial=1), counts, strict=False):
+        producer.send_batch([message(topic, number) for number in range(first, first + count)])
+    tell("end")
+    producer.shutdown()
+
+
 def push(namesrv: str, topic: str, expression: str, *, orderly: bool) -> None:
     by = "orderly" if orderly else "concurrent"
     consumer = PushConsumer(f"cpp-{by}", orderly=orderly)
@@ -86,6 +100,8 @@ def main(action: str, namesrv: str, topic: str, *more: str) -> None:
     match action:
         case "produce":
             produce(namesrv, topic, int(more[0]))
+        case "produce-batches":
+            produce_batches(namesrv, topic, *map(int, more))
         case "push":
             push(namesrv, topic, more[0], orderly=False)
         case "push-orderly":

@@ -97,7 +97,7 @@ def test_another_member_takes_over_from_a_killed_process_and_nothing_is_lost(
         send(0, 8)
         with consumer() as heir:
             heir.wait_for("got", 8)
-            with consumer("6") as victim:
+            with consumer("--handle", "6") as victim:
                 # Queues change hands some time after a member has come: send until it has some.
                 sent = 8
                 while not victim.all("held"):

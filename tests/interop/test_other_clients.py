@@ -3,7 +3,7 @@
 import asyncio
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -46,14 +46,20 @@ def tag_of(body: str) -> str:
     return f"Tag{'ABC'[int(body.removeprefix('body-')) % 3]}"
 
 
-def test_the_python_client_sends_pushes_and_pulls(servers: Serving, tmp_path: Path) -> None:
+@pytest.fixture
+def program(servers: Serving, tmp_path: Path) -> Callable[..., LineProcess]:
+    """Return what starts the program of the Python client with an action."""
     if find_spec("rocketmq") is None:
         give_up(f"the package rocketmq is not there ({sys.platform}, {platform.machine()})")
 
-    def program(action: str, *more: str) -> LineProcess:
+    def start(action: str, *more: str) -> LineProcess:
         command = [sys.executable, str(PYTHON_PROGRAM), action, servers.namesrv, "cpp-topic", *more]
         return LineProcess(command, home=tmp_path / "home")
 
+    return start
+
+
+def test_the_python_client_sends_pushes_and_pulls(program: Callable[..., LineProcess]) -> None:
     with program("produce", str(COUNT)) as producer:
         producer.wait_for("end")
         sent = producer.all("sent")
@@ -76,6 +82,22 @@ def test_the_python_client_sends_pushes_and_pulls(servers: Serving, tmp_path: Pa
         assert sorted(line["body"] for line in ordered) == sorted(BODIES)
         for offsets in offsets_by_queue(ordered).values():
             assert offsets == list(range(len(offsets)))
+
+
+def test_batches_of_the_python_client_arrive_as_their_messages(
+    program: Callable[..., LineProcess],
+) -> None:
+    counts = (2, 20, 40, 200)
+    with program("produce-batches", *map(str, counts)) as producer:
+        producer.wait_for("end")
+    with program("pull") as puller:
+        puller.wait_for("end")
+        pulled = puller.all("received")
+    numbers = range(1 + sum(counts))
+    assert sorted(int(line["number"]) for line in pulled) == list(numbers)
+    for line in pulled:
+        number = int(line["number"])
+        assert (line["body"], line["keys"]) == (f"body-{number}", f"key-{number}")
 
 
 def test_the_javascript_client_sends_filters_retries_and_broadcasts(

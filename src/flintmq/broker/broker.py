@@ -126,7 +126,12 @@ def _bind_ports(config: BrokerConfig) -> list[socket.socket]:
 
 def _make_parts(config: BrokerConfig, store: MessageStore, overlay: Path | None) -> BrokerParts:
     directory, clock = store.config.root / "config", store.clock
-    live = LiveConfig(config, SETTINGS, editable=EDITABLE, overlay=overlay)
+
+    def changed(config: BrokerConfig, _: frozenset[str]) -> None:
+        store.retention.file_reserved_hours = config.file_reserved_hours
+
+    config = replace(config, file_reserved_hours=store.config.file_reserved_hours)
+    live = LiveConfig(config, SETTINGS, editable=EDITABLE, overlay=overlay, on_change=changed)
     live.load()
 
     def state(name: str) -> StateFile:

@@ -114,6 +114,9 @@ class BrokerConfig:
         "configBlackList", "configBlackList;brokerConfigPath", owner=_BROKER
     )
 
+    # Of the store: what of it may be changed while a broker runs
+    file_reserved_hours: int = number("fileReservedTime", 72)
+
     # Flow control
     fast_failure: bool = switch("brokerFastFailureEnable", True, owner=_BROKER)
     send_wait_max_ms: int = number("waitTimeMillsInSendQueue", 200, owner=_BROKER)
@@ -249,6 +252,7 @@ EDITABLE: Final = frozenset(
         "consumerFallbehindThreshold",
         "defaultTopicQueueNums",
         "disableConsumeIfConsumerReadSlowly",
+        "fileReservedTime",
         "longPollingEnable",
         "notifyConsumerIdsChangedEnable",
         "regionId",

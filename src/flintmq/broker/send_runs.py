@@ -22,7 +22,7 @@ from flintmq.format.host import IPV4_HOST_SIZE
 from flintmq.format.java import tags_code
 from flintmq.format.message_id import encode_offset_ids
 from flintmq.format.properties import NAME_END, PAIR_END
-from flintmq.format.sys_flag import HOSTS_MASK, MULTI_TAGS, TRANSACTION_MASK
+from flintmq.format.sys_flag import COMPRESSED, HOSTS_MASK, MULTI_TAGS, TRANSACTION_MASK
 from flintmq.model.property_names import (
     CLUSTER,
     DELAY,
@@ -186,6 +186,7 @@ class SendRuns:
             or (topic.order and not config.permission & 2)
             or not 0 <= header.queue_id < max(topic.write_queue_count, topic.read_queue_count)
             or sys_flag & (TRANSACTION_MASK | HOSTS_MASK)
+            or (header.batch and sys_flag & COMPRESSED)
             or len(self._born_host) != IPV4_HOST_SIZE
             or len(parts.store_host) != IPV4_HOST_SIZE
         ):

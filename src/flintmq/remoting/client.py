@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from flintmq.format.command import Command
     from flintmq.format.headers.codec import Header
+    from flintmq.remoting.half_frames import HalfFrames
 
 _SWEEPS_PER_IDLE_TIMEOUT: Final = 12
 _CLOSE_TIMEOUT_MS: Final = 1000
@@ -43,6 +44,8 @@ class RemotingClient:
         self._tls = tls
         self.processors = processors or ProcessorTable({})
         self.gatherer: Gatherer | None = None
+        # The servers were chosen, and what they send was asked for.
+        self.half_frames: HalfFrames[Connection] | None = None
         self.limits = limits or Limits()
         self._on_close = on_close
         self._connections: dict[str, asyncio.Task[Connection]] = {}

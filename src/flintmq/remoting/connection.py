@@ -35,6 +35,7 @@ from flintmq.remoting.processors import Answer, ProcessorTable, failed, send_ans
 if TYPE_CHECKING:
     from flintmq.format.frame import Frame
     from flintmq.format.headers.codec import Header
+    from flintmq.remoting.half_frames import HalfFrames
     from flintmq.remoting.limits import Limits
     from flintmq.remoting.processors import Outcome
 
@@ -68,6 +69,7 @@ class Endpoint(Protocol):
     limits: Limits
     processors: ProcessorTable
     gatherer: Gatherer | None
+    half_frames: HalfFrames[Connection] | None
 
     def opened(self, connection: Connection) -> None:
         """Learn of a new connection."""
@@ -97,8 +99,11 @@ class Connection(asyncio.Protocol):
         self._limits = endpoint.limits
         self._processors = endpoint.processors
         self._gatherer = endpoint.gatherer
+        self._half_frames = endpoint.half_frames
         self._loop = asyncio.get_running_loop()
         self._decoder = FrameDecoder(frame_size_max=self._limits.frame_size_max)
+        self._half_size = 0
+        """Bytes of a frame that is not whole yet, as they were taken down."""
         self._transport: asyncio.Transport | None = None
         self._corked = False
         self._out: list[bytes] = []
@@ -169,6 +174,14 @@ class Connection(asyncio.Protocol):
             self._unhandled = itertools.chain(self._unhandled, frames)
         else:
             self._handle(frames)
+            self._note_half_frame(self._half_size + len(data))
+
+    def _note_half_frame(self, unfinished_size: int) -> None:
+        """Take down what is held; unless it is ``unfinished_size``, a frame was whole meanwhile."""
+        size = self._decoder.pending_size
+        if self._half_frames is not None and (size or self._half_size):
+            self._half_size = size
+            self._half_frames.note(self, size, is_new=size != unfinished_size)
 
     def _handle(self, frames: Iterator[Frame]) -> None:
         self._corked = True
@@ -202,6 +215,8 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self._out.clear()
         self._unhandled = None
+        if self._half_frames is not None:
+            self._half_frames.note(self, 0, is_new=True)
         reason = f"connection to {self.peer_text} lost"
         for future in self._in_flight.values():
             if not future.done():
@@ -224,6 +239,7 @@ class Connection(asyncio.Protocol):
         frames, self._unhandled = self._unhandled, None
         if frames is not None:
             self._handle(frames)
+            self._note_half_frame(0)
         if not (self._is_paused or self.is_closed):
             assert self._transport is not None
             self._transport.resume_reading()
@@ -233,6 +249,11 @@ class Connection(asyncio.Protocol):
         self._write_out()
         if self._transport is not None:
             self._transport.close()
+
+    def drop(self, reason: str) -> None:
+        """Close now and log why."""
+        self._fail(reason)
+        self.abort()
 
     def abort(self) -> None:
         """Close now; what was not sent is lost."""
@@ -392,5 +413,4 @@ class Connection(asyncio.Protocol):
         self.last_active = self._loop.time()
         unread = transport.get_write_buffer_size()
         if unread > self._limits.write_drop_size:
-            self._fail(f"{unread} bytes were not read")
-            self.abort()
+            self.drop(f"{unread} bytes were not read")

@@ -10,6 +10,11 @@ class Limits:
     """Bounds of the connections of one server or client.  Sizes are bytes, times milliseconds."""
 
     frame_size_max: int = FRAME_SIZE_MAX
+    half_frames_size_max: int = 128 << 20
+    """What all connections of a server hold of frames that are not whole yet.
+
+    When it is more, the connection whose frame began first is dropped.
+    """
     connection_count_max: int = 16_384
     """Connections of a server; one more is closed at once."""
     write_pause_size: int = 4 << 20
@@ -28,5 +33,7 @@ class Limits:
         for name in self.__dataclass_fields__:
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive")
+        if self.half_frames_size_max < self.frame_size_max:
+            raise ValueError("half_frames_size_max must be at least frame_size_max")
         if self.write_pause_size >= self.write_drop_size:
             raise ValueError("write_pause_size must be below write_drop_size")

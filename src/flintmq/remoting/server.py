@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from flintmq.remoting.connection import Connection
 from flintmq.remoting.errors import BindError
+from flintmq.remoting.half_frames import HalfFrames
 from flintmq.remoting.limits import Limits
 from flintmq.remoting.processors import ProcessorTable
 
@@ -66,6 +67,9 @@ class RemotingServer:
         self.processors = processors
         self.gatherer = gatherer
         self.limits = limits
+        self.half_frames: HalfFrames[Connection] | None = HalfFrames(
+            limits.half_frames_size_max, drop=self._drop_half_frame
+        )
         self.connections: set[Connection] = set()
         self.ports: tuple[int, ...] = ()
         self._on_close = on_close
@@ -137,6 +141,12 @@ class RemotingServer:
             self.connections.discard(connection)
             if self._on_close is not None:
                 self._on_close(connection)
+
+    def _drop_half_frame(self, connection: Connection, size: int) -> None:
+        connection.drop(
+            f"all unfinished frames have more than {self.limits.half_frames_size_max} bytes, "
+            f"and its one, of {size} bytes so far, began first"
+        )
 
     def end_of_read(self) -> None:
         """Pass on that a read was handled."""

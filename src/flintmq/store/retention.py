@@ -123,6 +123,8 @@ class Retention:
         lets them follow a log that begins later than before.
         """
         self._config = config
+        self.file_reserved_hours = config.file_reserved_hours
+        """After how long a log file may go; whoever owns the store may change it at any time."""
         self._log = log
         self._dispatched = dispatched
         self._delete_views = delete_views
@@ -281,7 +283,7 @@ class Retention:
             return None
         try:
             deleted = files.delete_expired_by_time(
-                self._config.file_reserved_hours * _HOUR_MS,
+                self.file_reserved_hours * _HOUR_MS,
                 forced_after_ms=self._config.destroy_forcibly_interval_ms,
                 immediate=unexpired,
                 limit=1,

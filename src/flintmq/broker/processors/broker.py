@@ -26,7 +26,8 @@ class BrokerProcessor:
 
     def get_config(self, request: Request[NoFields]) -> Answer:
         """Tell all settings."""
-        shown = self._parts.live_config.shown() | self._parts.store.config.to_properties()
+        # A setting of the store that was changed is told as it is now.
+        shown = self._parts.store.config.to_properties() | self._parts.live_config.shown()
         lines = "".join(f"{key}={value}\n" for key, value in shown.items())
         version = dumps_body(version_to_json(self._parts.live_config.version)).decode()
         return Answer(header=BrokerConfigResponse(version=version), parts=[lines.encode()])

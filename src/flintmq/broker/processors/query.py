@@ -82,7 +82,8 @@ class QueryProcessor:
         chosen = None if subscription is None else filter_for(subscription)
         end = min(header.index + min(max(header.count, 0), UNIT_COUNT_MAX), queue.max_offset)
         if not queue.min_offset <= header.index < queue.max_offset:
-            return Answer(remark=f"Index {header.index} of the queue is not exist!")
+            place = f"{header.index} of {header.queue_id}@{header.topic}"
+            return Answer(remark=f"Index {place} is not exist!")
         units = []
         for offset in range(header.index, end):
             unit = queue.unit_at(offset)

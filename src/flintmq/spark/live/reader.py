@@ -13,7 +13,7 @@ from flintmq.model.message_queue import MessageQueue
 from flintmq.spark.live.cluster import Cluster
 from flintmq.spark.live.columns import LIVE, Output
 from flintmq.spark.live.errors import queue_text
-from flintmq.spark.live.fetch import RangeFetch
+from flintmq.spark.live.fetch import Pulling, RangeFetch
 from flintmq.spark.live.options import LiveOptions
 from flintmq.spark.live.planning import batch_ranges, lose
 from flintmq.spark.live.pulling import LivePuller
@@ -51,14 +51,15 @@ class LiveRead:
         if not isinstance(partition, LivePartition):
             return
         with LiveSession(self.options.connection) as session:
-            queue = _QueueRead(session, self.options, partition.wanted.queue)
+            puller = LivePuller(session.client, self.options)
+            queue = QueueRead(session, puller, self.options, partition.wanted.queue)
             # Who stops half way has the pulls end before their connection does.
             with closing(self._batches(queue, partition.wanted)) as batches:
                 for batch in batches:
                     yield self.output.make(batch)
 
     def _batches(
-        self, queue: "_QueueRead", wanted: QueueRange
+        self, queue: "QueueRead", wanted: QueueRange
     ) -> Generator[pa.RecordBatch, None, None]:
         schema = self.output.messages
         if not self.options.drop_repeats:
@@ -79,19 +80,26 @@ class LiveRead:
                 yield kept.select(schema.names)
 
 
-class _QueueRead:
+class QueueRead:
     """One queue, read by ranges; it is the history that `RepeatFilter` looks back into."""
 
-    def __init__(self, session: LiveSession, options: LiveOptions, queue: MessageQueue) -> None:
+    def __init__(
+        self, session: LiveSession, puller: Pulling, options: LiveOptions, queue: MessageQueue
+    ) -> None:
         self._session = session
         self._options = options
         self._queue = queue
-        self._puller = LivePuller(session.client, options)
+        self._puller = puller
         self._subscription = options.subscription(queue.topic)
 
     def batches(self, wanted: QueueRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yield the wanted rows of a range."""
-        on_loss = partial(lose, fail=self._options.fail_on_data_loss)
+        return self._rows(wanted, schema, fail=self._options.fail_on_data_loss)
+
+    def _rows(
+        self, wanted: QueueRange, schema: pa.Schema, *, fail: bool
+    ) -> Iterator[pa.RecordBatch]:
+        on_loss = partial(lose, fail=fail)
         fetch = RangeFetch(self._session, self._puller, wanted, on_loss)
         rows = RangeRows(wanted, self._subscription, schema, on_loss)
         yield from rows.batches(fetch.answers())
@@ -102,10 +110,14 @@ class _QueueRead:
         return self._session.run(cluster.begins([self._queue]))[self._queue]
 
     def marks(self, start: int, end: int) -> list[str | None]:
-        """Return the marks of earlier messages."""
+        """Return the marks of earlier messages.
+
+        Retention may delete them meanwhile.  Nobody has asked for their rows, so that is told,
+        and is no failure of the read: at worst a repeat passes.
+        """
         schema = pa.schema([pa.field("properties", LIVE.kinds["properties"][1])])
         found: list[str | None] = []
-        for batch in self.batches(QueueRange(self._queue, start, end), schema):
+        for batch in self._rows(QueueRange(self._queue, start, end), schema, fail=False):
             found += marks_of(batch.column("properties")).to_pylist()
         return found
 

@@ -1,0 +1,40 @@
+"""Frames that have begun and are not whole yet: together they are bounded too.
+
+One connection holds less than a frame.  Thousands of them, each with the start of a large frame,
+would hold more than the machine has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+OwnerT = TypeVar("OwnerT", bound=Hashable)
+
+
+class HalfFrames(Generic[OwnerT]):
+    """How much of unfinished frames the connections of a server hold.
+
+    Above the limit the frame that began first goes: a peer that means it is done long before, and
+    a large frame is no worse than many small ones.  ``drop`` ends its connection.
+    """
+
+    def __init__(self, size_max: int, *, drop: Callable[[OwnerT, int], None]) -> None:
+        self._size_max = size_max
+        self._drop = drop
+        self._sizes: dict[OwnerT, int] = {}
+        """In the order in which the frames began."""
+        self.total_size = 0
+
+    def note(self, owner: OwnerT, size: int, *, is_new: bool) -> None:
+        """Take down how much a connection holds now, and whether it is of another frame."""
+        if is_new or not size:
+            self.total_size -= self._sizes.pop(owner, 0)
+        if size:
+            self.total_size += size - self._sizes.get(owner, 0)
+            self._sizes[owner] = size
+        while self.total_size > self._size_max:
+            oldest = next(iter(self._sizes))
+            dropped_size = self._sizes.pop(oldest)
+            self.total_size -= dropped_size
+            self._drop(oldest, dropped_size)
