@@ -21,7 +21,8 @@ from tests.interop.serving import Serving
 
 pytestmark = pytest.mark.interop
 
-COUNT: Final = 24
+COUNT: Final = 25
+"""The last message is one that is answered: one-way ones before it have arrived then."""
 BODIES: Final = [f"body-{number}" for number in range(COUNT)]
 PYTHON_PROGRAM: Final = Path(__file__).parent / "python_client.py"
 SETTINGS: Final = {"messageDelayLevel": "1s 1s 1s 2s 3s 4s 5s 6s"}
