@@ -53,6 +53,7 @@ class Server(NamedTuple):
     address: str
     pid: int
     start_seconds: float
+    namesrv: str = ""
 
     def cpu_seconds(self) -> float:
         """Return the processor time it has used."""
@@ -79,7 +80,7 @@ def our_server(work: Path) -> Iterator[Server]:
         line = process.stdout.readline()
         seconds = time.perf_counter() - started
         words = dict(word.split("=", 1) for word in line.split()[1:])
-        yield Server("FlintMQ", words["broker"], process.pid, seconds)
+        yield Server("FlintMQ", words["broker"], process.pid, seconds, words["namesrv"])
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=STOP_TIMEOUT_S)

@@ -31,7 +31,7 @@ def archive_and_restore(spark: SparkSession, store: BenchStore) -> Done:
         return Done(report.record_count)
 
 
-def archive_cases() -> list[Case]:
+def archive_cases() -> list[Case[BenchStore]]:
     """Return the cases of this module."""
     return [
         Case("archive", archive_store),

@@ -1,14 +1,31 @@
 """What the benchmarks of the pipeline have in common: a case, and how it is measured."""
 
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from pyspark.sql import SparkSession
 
 from bench.process_tree import TreeWatch, usage
+
+
+class Subject(Protocol):
+    """What a case runs on: a store, or a topic of a broker."""
+
+    @property
+    def messages(self) -> int:
+        """How many messages it has."""
+        ...
+
+    def server_seconds(self) -> float:
+        """Return the processor time that a server below this process has used for it so far."""
+        ...
+
+
+SubjectT = TypeVar("SubjectT", bound=Subject)
 
 
 class BenchStore(NamedTuple):
@@ -17,6 +34,10 @@ class BenchStore(NamedTuple):
     root: Path
     messages: int
 
+    def server_seconds(self) -> float:
+        """Return nothing: no server is needed to read files."""
+        return 0
+
 
 class Done(NamedTuple):
     """What a run of a case has done."""
@@ -24,13 +45,17 @@ class Done(NamedTuple):
     messages: int
     seconds: float | None = None
     """For a case that does more than what shall be timed."""
+    cpu_seconds: float | None = None
+    """For a case whose work was done, and measured, by a process of its own."""
+    latencies_ms: tuple[float, ...] = ()
+    """For a case that looks at how long each message took."""
 
 
-class Case(NamedTuple):
-    """Something to time on a store."""
+class Case(NamedTuple, Generic[SubjectT]):
+    """Something to time on a store or a topic."""
 
     name: str
-    run: Callable[[SparkSession, BenchStore], Done]
+    run: Callable[[SparkSession, SubjectT], Done]
     aim: int = 0
     """Messages a second."""
     is_whole_process: bool = False
@@ -39,7 +64,7 @@ class Case(NamedTuple):
 
 @dataclass(frozen=True)
 class Result:
-    """One case on one store."""
+    """One case on one store or topic."""
 
     name: str
     store_messages: int
@@ -47,9 +72,12 @@ class Result:
     wall_seconds: float
     java_seconds: float
     python_seconds: float
+    server_seconds: float
     python_peak_mib: int
     is_whole_process: bool
     aim: int
+    median_ms: float | None
+    worst_ms: float | None
 
     @property
     def per_second(self) -> float:
@@ -57,29 +85,43 @@ class Result:
 
     @property
     def per_cpu_second(self) -> float:
-        """Messages per second of one core, whatever else the machine was doing."""
+        """Messages per second of one core, whatever else the machine was doing.
+
+        What a broker used, who was asked for the messages, is not part of it.
+        """
         return self.done / (self.java_seconds + self.python_seconds)
 
     @property
     def java_share(self) -> float:
         return self.java_seconds / (self.java_seconds + self.python_seconds)
 
+    @property
+    def server_cores(self) -> float:
+        """How many cores the broker had, on average: near 1 it can give no more."""
+        return self.server_seconds / self.wall_seconds
 
-def measure(case: Case, spark: SparkSession, store: BenchStore) -> Result:
+
+def measure(case: Case[SubjectT], spark: SparkSession, subject: SubjectT) -> Result:
     """Time one run of a case."""
     with TreeWatch() as watch:
+        server_before = subject.server_seconds()
         before, start = usage(), time.perf_counter()
-        done = case.run(spark, store)
+        done = case.run(spark, subject)
         wall = time.perf_counter() - start
         used = usage().since(before)
+        server = subject.server_seconds() - server_before
+    python = watch.cpu_seconds if case.is_whole_process else used.python
     return Result(
         name=case.name,
-        store_messages=store.messages,
+        store_messages=subject.messages,
         done=done.messages,
         wall_seconds=wall if done.seconds is None else done.seconds,
         java_seconds=0 if case.is_whole_process else used.java,
-        python_seconds=watch.cpu_seconds if case.is_whole_process else used.python,
+        python_seconds=python - server if done.cpu_seconds is None else done.cpu_seconds,
+        server_seconds=server,
         python_peak_mib=watch.peak_mib,
         is_whole_process=case.is_whole_process,
         aim=case.aim,
+        median_ms=statistics.median(done.latencies_ms) if done.latencies_ms else None,
+        worst_ms=max(done.latencies_ms, default=None),
     )

@@ -123,7 +123,7 @@ def rebuild_by_java(_: SparkSession, store: BenchStore) -> Done:
     return Done(store.messages, taken)
 
 
-def job_cases() -> list[Case]:
+def job_cases() -> list[Case[BenchStore]]:
     """Return the cases of this module."""
     return [
         Case("verify", verify_store),

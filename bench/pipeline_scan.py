@@ -35,7 +35,7 @@ def count_topic(spark: SparkSession, store: BenchStore) -> Done:
     return Done(count * StoreShape(messages=1).topic_count)
 
 
-def scan_cases() -> list[Case]:
+def scan_cases() -> list[Case[BenchStore]]:
     """Return the cases of this module."""
     return [
         Case("count, 4 columns", count_few, aim=AIM),

@@ -7,23 +7,14 @@ from pyspark.sql import SparkSession
 from tests.spark.cluster import LIGHT_JAVA
 
 
-def main(namesrv: str, checkpoint: str, rate: str) -> None:
+def copy(spark: SparkSession, namesrv: str, checkpoint: str, *, rate: str) -> None:
     """Run the query until everything was copied that is there at its start."""
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.extraJavaOptions", LIGHT_JAVA)
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("OFF")
     source = (
         spark.readStream.format("flintmq")
         .option("namesrv", namesrv)
         .option("subscribe", "source")
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", "300")
+        .option("maxOffsetsPerTrigger", "150")
         .option("dropRepeats", "true")
         .load()
     )
@@ -38,6 +29,21 @@ def main(namesrv: str, checkpoint: str, rate: str) -> None:
         .start()
     )
     query.awaitTermination()
+
+
+def main(namesrv: str, checkpoint: str, rate: str) -> None:
+    """Copy in a session of this process."""
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.extraJavaOptions", LIGHT_JAVA)
+        .config("spark.python.daemon.module", "flintmq.spark.python_daemon")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    copy(spark, namesrv, checkpoint, rate=rate)
 
 
 if __name__ == "__main__":

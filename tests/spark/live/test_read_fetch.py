@@ -16,12 +16,18 @@ from flintmq.format.record import encode_record
 from flintmq.format.sys_flag import COMPRESSED
 from flintmq.model.message_queue import MessageQueue
 from flintmq.model.subscription import Subscription
+from flintmq.spark.errors import DataLossError
 from flintmq.spark.live.columns import LIVE
+from flintmq.spark.live.connection import Connection
 from flintmq.spark.live.errors import FalseAnswerError
 from flintmq.spark.live.fetch import Fetched, RangeFetch
+from flintmq.spark.live.options import parse_batch
 from flintmq.spark.live.pulling import PullAnswer
 from flintmq.spark.live.ranges import Loss, QueueRange
+from flintmq.spark.live.reader import QueueRead
 from flintmq.spark.live.rows import RangeRows
+from flintmq.spark.live.session import LiveSession
+from flintmq.testing import EmbeddedCluster
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 SCHEMA = pa.schema([(name, LIVE.kinds[name][1]) for name in ("queueOffset", "body", "brokerName")])
@@ -214,6 +220,21 @@ def test_several_pulls_are_under_way_at_once(runner: LoopThread) -> None:
 
     assert offsets_of(runner, Watched(), 0, 1000) == list(range(1000))
     assert 4 < most_at_once <= 8
+
+
+def test_looking_back_at_what_retention_has_deleted_meanwhile_does_not_fail_a_read(
+    cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = parse_batch(
+        {"namesrv": cluster.namesrv, "subscribe": QUEUE.topic, "dropRepeats": "true"}
+    )
+    with LiveSession(Connection(namesrv=cluster.namesrv)) as session:
+        queue = QueueRead(session, FakeQueue(least=70, end=100), options, QUEUE)
+        assert queue.marks(0, 100) == [None] * 30
+        assert "0 is deleted" in caplog.text
+        # Rows that somebody wants are another matter.
+        with pytest.raises(DataLossError, match="0 is deleted"):
+            list(queue.batches(QueueRange(QUEUE, 0, 100), SCHEMA))
 
 
 def rows_of(body: bytes, end: int, losses: Losses, tags: str = "") -> list[int]:

@@ -1,7 +1,5 @@
 """The sink behind Spark: batches, streams, and a driver that is killed."""
 
-import os
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -13,12 +11,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from flintmq.cli.exit_codes import EXIT_FINE
+from flintmq.cli.main import run
 from flintmq.client.consume_from import QueueBounds
 from flintmq.client.instance import ClientInstance
 from flintmq.format.bodies.dialect import loads_body
 from flintmq.format.codes import RequestCode
 from flintmq.format.headers.namesrv import KvNamespaceRequest
 from flintmq.spark.failures import reason_of
+from flintmq.spark.kernels.cache import cache_directory
 from flintmq.spark.live.sink_mark import ROW_MARK, RowMark
 from flintmq.spark.live.sink_placement import NAMESPACE
 from flintmq.testing import EmbeddedCluster
@@ -28,12 +29,18 @@ from tests.interop.line_process import LineProcess
 from tests.interop.serving import Serving
 from tests.spark.live import sink_driver
 from tests.spark.live.live_kit import bodies, texts
-from tests.spark.live.sink_kit import ask, first_copies, numbered, send_rows, stored
+from tests.spark.live.sink_kit import (
+    ask,
+    first_copies,
+    numbered,
+    send_rows,
+    set_queue_count,
+    stored,
+)
+from tests.spark.pipeline_kit import light_session, use_session
 
 ROOT = Path(__file__).parents[3]
 DEADLINE_S = 120
-DRIVER_S = 400
-DRIVER_ENVIRONMENT = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
 
 
 def kept_choices(namesrv: str) -> set[str]:
@@ -133,35 +140,38 @@ def wait_for_batch(query: StreamingQuery, number: int) -> None:
 
 @pytest.mark.slow
 def test_each_row_arrives_once_through_a_kill_of_the_driver_and_of_the_broker(
-    tmp_path: Path,
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    count = 500
+    count = 200
+    checkpoint = str(tmp_path / "checkpoint")
     with Serving(tmp_path / "data", {"flushDiskType": "SYNC_FLUSH"}) as servers:
+        set_queue_count(servers.namesrv, 2, "source")
         rows = numbered(range(count), keys=lambda number: f"k{number % 11}")
         # What the stream reads was itself sent twice in part.
-        send_rows(servers.namesrv, rows[:100], topic="source")
+        send_rows(servers.namesrv, rows[:40], topic="source")
         send_rows(servers.namesrv, rows, topic="source")
-        slow = driver_command(servers, tmp_path, rate="30")
-        with LineProcess(slow, home=tmp_path / "home", environment=DRIVER_ENVIRONMENT) as process:
+        slow = [sys.executable, sink_driver.__file__, servers.namesrv, checkpoint, "10"]
+        with LineProcess(slow, home=tmp_path / "home", environment=driver_environment()) as driver:
             # Leaving the context kills it, in the middle of a batch.
-            wait_for_messages(servers.namesrv, "target", 100, process)
+            wait_for_messages(servers.namesrv, "target", 30, driver)
         servers.kill()
         servers.start()
-        fast = driver_command(servers, tmp_path, rate="100000")
-        subprocess.run(fast, env=os.environ | DRIVER_ENVIRONMENT, check=True, timeout=DRIVER_S)
+        # Another driver goes on from the checkpoint.
+        sink_driver.copy(spark, servers.namesrv, checkpoint, rate="100000")
         copied = stored(servers.namesrv, "target")
         assert set(bodies(copied)) == set(texts(range(count)))
         assert len(copied) > count, "nothing was sent twice: the kill came between two batches"
-        for split in ({}, {"maxRecordsPerPartition": "83"}):
+        for split in ({}, {"maxRecordsPerPartition": "33"}):
             once = first_copies(servers.namesrv, "target", **split)
             assert bodies(once) == texts(range(count))
 
 
-def driver_command(servers: Serving, work: Path, *, rate: str) -> list[str]:
-    return [
-        *(sys.executable, sink_driver.__file__),
-        *(servers.namesrv, str(work / "checkpoint"), rate),
-    ]
+def driver_environment() -> dict[str, str]:
+    """Return what a driver with a home of its own is told."""
+    kernels = cache_directory()
+    # It would compile the kernels anew.
+    kept = {} if kernels is None else {"NUMBA_CACHE_DIR": str(kernels.parent)}
+    return {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, **kept}
 
 
 def wait_for_messages(namesrv: str, topic: str, count: int, process: LineProcess) -> None:
@@ -207,3 +217,24 @@ def test_a_java_consumer_gets_what_the_sink_has_sent_to_a_java_broker(
         ).save()
     assert len(java.read_all(["from-spark"]).messages) == 1000
     assert bodies(first_copies(namesrv, "from-spark")) == texts(range(500))
+
+
+@pytest.mark.interop
+def test_the_stream_command_copies_a_topic_of_a_java_broker_to_another_each_row_once(
+    spark: SparkSession, java: JavaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namesrv = f"{HOST}:{java.namesrv_port}"
+    use_session(monkeypatch, light_session(spark))
+    command = ["pipeline", "stream", namesrv, "--topic", "ordered", "--to", "topic:copied"]
+    command += ["--checkpoint", str(tmp_path), "--available-now"]
+    for option in ("startingOffsets=earliest", "dropRepeats=true", "maxRecordsPerPartition=50"):
+        command += ["--option", option]
+    set_queue_count(namesrv, 2, "ordered")
+    rows = numbered(range(100), tags="A")
+    send_rows(namesrv, rows[:60], topic="ordered")
+    send_rows(namesrv, rows, topic="ordered")
+    assert run(command) == EXIT_FINE
+    copied = stored(namesrv, "copied")
+    assert bodies(copied) == texts(range(100))
+    assert {row["tags"] for row in copied} == {"A"}
+    assert len(java.read_all(["copied"]).messages) == 100

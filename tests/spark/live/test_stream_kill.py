@@ -1,4 +1,4 @@
-"""A driver that is killed in the middle of its work, and a cluster of Spark."""
+"""A driver that is killed in the middle of its work, and executors on a cluster of Spark."""
 
 import os
 import signal
@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 
 from flintmq.testing import EmbeddedCluster
 from tests.spark.cluster import LIGHT_JAVA, spark_cluster
-from tests.spark.live.live_kit import Admin, send, texts, until
+from tests.spark.live.live_kit import Admin, bodies, send, texts, until
+from tests.spark.live.sink_kit import numbered, send_rows, set_queue_count, stored
 
 COUNT = 120
 STEP = 30
@@ -76,16 +77,23 @@ def test_a_driver_that_is_killed_goes_on_and_one_that_is_told_to_ends(
     assert sorted(row.body.decode() for row in found) == texts(range(COUNT + 5))
 
 
-def test_executors_of_a_cluster_read_live_topics(
-    spark: SparkSession, cluster: EmbeddedCluster, topic: str, tmp_path: Path
+def test_executors_of_a_cluster_read_live_topics_drop_repeats_and_send(
+    cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
-    arguments = (cluster.namesrv, "--topic", topic, "--to", str(tmp_path / "rows"))
-    options = ("--option", "startingOffsets=earliest", "--available-now")
+    rows = numbered(range(COUNT), keys=lambda number: f"k{number % 5}")
+    set_queue_count(cluster.namesrv, 2, "sent-twice")
+    send_rows(cluster.namesrv, rows[: COUNT // 2], topic="sent-twice")
+    send_rows(cluster.namesrv, rows, topic="sent-twice")
+    assert len(stored(cluster.namesrv, "sent-twice")) == COUNT + COUNT // 2
+    arguments = [cluster.namesrv, "--topic", "sent-twice", "--to", "topic:sent-on"]
+    arguments += ["--checkpoint", str(tmp_path / "checkpoint"), "--available-now"]
+    # Short ranges, so that executors have to look back.
+    for option in ("startingOffsets=earliest", "dropRepeats=true", "maxRecordsPerPartition=50"):
+        arguments += ["--option", option]
     with spark_cluster(tmp_path, worker_count=1) as there:
         master = ("--master", there.url, "--conf", "spark.driver.host=127.0.0.1")
         log = tmp_path / "stream.log"
         python = {"PYSPARK_PYTHON": str(there.python)}
-        with started(*arguments, *options, *master, log=log, **python) as process:
+        with started(*arguments, *master, log=log, **python) as process:
             assert process.wait(END_S) == 0, log.read_text()
-    found = spark.read.schema("body binary").parquet(str(tmp_path / "rows")).collect()
-    assert sorted(row.body.decode() for row in found) == texts(range(COUNT))
+    assert bodies(stored(cluster.namesrv, "sent-on")) == texts(range(COUNT))
