@@ -184,7 +184,7 @@ class KeyIndex:
         if not self.files:
             return False
         file = self.files[-1]
-        return file.has_room(key_count) or file.reserve_next().has_room(key_count)
+        return file.has_room(key_count) or file.reserve_next(key_count).has_room(key_count)
 
     def insert_run(self, run: RunKeys, store_timestamp: int) -> None:
         """Add the keys of messages that are newer than all others; `make_room` has said yes."""

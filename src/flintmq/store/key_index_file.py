@@ -130,9 +130,9 @@ class KeyIndexFile:
         """Whether the next key must go to another file."""
         return self.count >= self.entries
 
-    def reserve_next(self) -> Self:
+    def reserve_next(self, count: int = 1) -> Self:
         """Make sure the header, all slots and the next entries have their space on the disk."""
-        end = min(self.entry_base + (self.count + 1) * ENTRY_SIZE, self.region.size)
+        end = min(self.entry_base + (self.count + count) * ENTRY_SIZE, self.region.size)
         if end > self._reserved:
             reserved = min(end + RESERVE_STEP, self.region.size)
             self.region.reserve(self._reserved, reserved)
