@@ -145,12 +145,17 @@ def _volume_cells(volume: "Volume") -> list[str]:
         str(volume.size_median),
         f"{volume.size_mean:.0f}",
         str(volume.size_max),
-        "-" if rate is None else f"{rate:.4g}",
+        "-" if rate is None else _plain(rate),
     ]
 
 
+def _plain(rate: float) -> str:
+    """Write a rate without an exponent: large ones as whole numbers."""
+    return f"{rate:.0f}" if rate >= 1000 else f"{rate:.4g}"
+
+
 def _rate(volume: "Volume") -> str:
-    return "" if volume.rate is None else f", {volume.rate:.4g} a second"
+    return "" if volume.rate is None else f", {_plain(volume.rate)} a second"
 
 
 def _tables(report: "StatsReport") -> Iterator[tuple[str, Heads, list[list[str]], int]]:
