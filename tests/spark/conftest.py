@@ -36,6 +36,7 @@ def spark() -> "Iterator[SparkSession]":
     """Give the one Spark session of all tests."""
     from pyspark.sql import SparkSession
 
+    from flintmq.spark.session import hushed
     from tests.spark.cluster import LIGHT_JAVA
 
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
@@ -60,5 +61,7 @@ def spark() -> "Iterator[SparkSession]":
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")
-    yield session
+    # As in a job: PySpark would write to the stderr of whichever test came first.
+    with hushed():
+        yield session
     session.stop()

@@ -171,7 +171,7 @@ def _start(
     spark_conf.setAppName(settings.app_name).setAll([*conf.items()])
     spark_conf.setIfMissing("spark.sql.warehouse.dir", str(scratch / "warehouse"))
     stack.enter_context(_environment(_pythons(settings.master)))
-    stack.enter_context(_hushed())
+    stack.enter_context(hushed())
     gateway = stack.enter_context(_java_process(spark_conf, log_file))
     context = SparkContext(conf=spark_conf, gateway=gateway)
     stack.callback(context.stop)
@@ -200,7 +200,7 @@ def _java_process(conf: SparkConf, log_file: Path) -> Iterator[Any]:
 
 
 @contextmanager
-def _hushed() -> Iterator[None]:
+def hushed() -> Iterator[None]:
     """Keep PySpark itself from writing to stderr."""
     loggers = [PySparkLogger.getLogger(name) for name in _CHATTY_LOGGERS]
     before = [logger.disabled for logger in loggers]
