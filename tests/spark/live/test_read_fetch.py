@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flintmq.client.blocking import LoopThread
+from flintmq.client.errors import TopicNotExistError
 from flintmq.client.pulling import PullStatus
 from flintmq.format.compression import CompressionType, compress
 from flintmq.format.record import encode_record
@@ -19,7 +20,7 @@ from flintmq.model.subscription import Subscription
 from flintmq.spark.errors import DataLossError
 from flintmq.spark.live.columns import LIVE
 from flintmq.spark.live.connection import Connection
-from flintmq.spark.live.errors import FalseAnswerError
+from flintmq.spark.live.errors import FalseAnswerError, RefusedReadError
 from flintmq.spark.live.fetch import Fetched, RangeFetch
 from flintmq.spark.live.options import parse_batch
 from flintmq.spark.live.pulling import PullAnswer
@@ -220,6 +221,31 @@ def test_several_pulls_are_under_way_at_once(runner: LoopThread) -> None:
 
     assert offsets_of(runner, Watched(), 0, 1000) == list(range(1000))
     assert 4 < most_at_once <= 8
+
+
+@dataclass
+class Unregistered(FakeQueue):
+    """The name server has just started: the first pulls find no such topic."""
+
+    refusals: int = 3
+
+    async def pull(
+        self, queue: MessageQueue, offset: int, count_max: int, *, everything: bool = False
+    ) -> PullAnswer:
+        if self.refusals:
+            self.refusals -= 1
+            raise RefusedReadError("orders", "no route") from TopicNotExistError("no route")
+        return await super().pull(queue, offset, count_max, everything=everything)
+
+
+def test_a_topic_is_deleted_only_if_it_stays_away(
+    runner: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flintmq.spark.live.fetch.PAUSE_FIRST_S", 0)
+    assert offsets_of(runner, Unregistered(), 0, 100) == list(range(100))
+    losses = Losses()
+    assert offsets_of(runner, Unregistered(refusals=1000), 0, 10, losses=losses) == []
+    assert "the topic was deleted" in losses.reasons[0]
 
 
 def test_looking_back_at_what_retention_has_deleted_meanwhile_does_not_fail_a_read(

@@ -161,13 +161,18 @@ class RangeFetch:
 
     async def _pull(self, start: int, end: int) -> PullAnswer | None:
         """Return an answer; None if the topic was deleted and that is put up with."""
-        try:
-            return await self._puller.pull(self._queue, start, end - start)
-        except RefusedReadError as error:
-            if not isinstance(error.__cause__, TopicNotExistError):
-                raise
-            self._on_loss(self._queue, Loss(end, f"the topic was deleted: {error.cause}"))
-            return None
+        for waits in range(1, WAITS_MAX + 1):
+            try:
+                return await self._puller.pull(self._queue, start, end - start)
+            except RefusedReadError as error:
+                if not isinstance(error.__cause__, TopicNotExistError):
+                    raise
+                if waits == WAITS_MAX:
+                    reason = f"the topic was deleted: {error.cause}"
+                    self._on_loss(self._queue, Loss(end, reason))
+            # A name server that has just started knows a topic when its broker has registered.
+            await asyncio.sleep(min(PAUSE_MAX_S, PAUSE_FIRST_S * 2**waits))
+        return None
 
     def _moved(self, start: int, answer: PullAnswer) -> None:
         if answer.next_offset > answer.max_offset:
