@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
 from flintmq.format.bodies.dialect import loads_body
@@ -11,6 +11,7 @@ from flintmq.format.headers.namesrv import RouteRequest
 from flintmq.format.headers.send import SendMessageResponse
 from flintmq.remoting import RemotingClient, RemotingError
 from tests.unit.broker.broker_kit import pull_header, records, send_header
+from tests.unit.remoting.remoting_kit import run_within
 
 DEADLINE_S: Final = 60
 TIMEOUT_MS: Final = 20_000
@@ -22,18 +23,7 @@ _T = TypeVar("_T")
 
 def run(work: Coroutine[Any, Any, _T]) -> _T:
     """Run a test's coroutine, which may not take for ever."""
-
-    async def limited() -> _T:
-        async with asyncio.timeout(DEADLINE_S):
-            return await work
-
-    return asyncio.run(limited())
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds; the test's deadline is the limit."""
-    while not condition():  # noqa: ASYNC110 - what is waited for sets no event
-        await asyncio.sleep(0.01)
+    return run_within(work, DEADLINE_S)
 
 
 async def send(

@@ -14,13 +14,13 @@ from tests.integration.serve_client import (
     QUEUE_COUNT,
     Load,
     brokers_of,
-    eventually,
     read_queue,
     run,
     send,
 )
 from tests.integration.serve_process import ServeProcess, serving
 from tests.integration.serve_process import run as run_command
+from tests.unit.remoting.remoting_kit import eventually
 
 RESERVED_MAX: Final = 600_000_000
 ACKNOWLEDGED_MIN: Final = 1500

@@ -16,9 +16,11 @@ from flintmq.format.frame import HeaderType
 from flintmq.remoting import Connection
 from flintmq.store.run_encoding import Run, RunBatch, RunMessage
 from flintmq.testing import ManualClock
+from tests.property.hostile_peer import MemoryTransport
 from tests.unit.remoting.remoting_kit import run_within
 
 START_MS: Final = 1_800_000_000_000
+PEER_PORT: Final = 5000
 SETTINGS: Final = {
     "listenPort": "0",
     "brokerName": "broker-a",
@@ -29,35 +31,6 @@ SETTINGS: Final = {
     "maxMessageSize": "3000",
     "transactionCheckInterval": "1000000",
 }
-
-
-class Transport:
-    """Takes what a connection writes."""
-
-    def __init__(self, connection: Connection) -> None:
-        self.written = b""
-        self._connection = connection
-        connection.connection_made(self)  # type: ignore[arg-type]
-
-    def write(self, data: bytes) -> None:
-        self.written += data
-
-    def is_closing(self) -> bool:
-        return False
-
-    def set_write_buffer_limits(self, high: int) -> None:
-        assert high > 0
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def get_extra_info(self, name: str) -> tuple[str, int]:
-        return ("127.0.0.1", 5000)
-
-    def close(self) -> None:
-        self._connection.connection_lost(None)
-
-    abort = close
 
 
 plain_pairs = st.sampled_from(
@@ -162,11 +135,12 @@ async def serve(root: Path, chunks: list[bytes], *, gather: bool) -> tuple[bytes
         if not gather:
             broker.server.gatherer = None
         connection = Connection(broker.server)
-        transport = Transport(connection)
+        transport = MemoryTransport(connection, PEER_PORT)
+        connection.connection_made(transport)
         for chunk in chunks:
             connection.data_received(chunk)
             clock.advance(700)
-        return transport.written, broker.parts.store_host
+        return b"".join(transport.written), broker.parts.store_host
 
 
 def files_of(root: Path) -> dict[str, bytes]:
@@ -233,7 +207,7 @@ def test_plain_sends_are_gathered_at_all() -> None:
 
             broker.parts.store.put_run = counted  # type: ignore[method-assign]
             connection = Connection(broker.server)
-            Transport(connection)
+            connection.connection_made(MemoryTransport(connection, PEER_PORT))
             for chunk in chunks:
                 connection.data_received(chunk)
         return counts

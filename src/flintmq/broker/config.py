@@ -26,6 +26,7 @@ from flintmq.settings import (
     unknown_keys,
 )
 from flintmq.settings.properties import ConfigError
+from flintmq.settings.server import ServerSettings
 from flintmq.store.config import SETTINGS as STORE_SETTINGS
 from flintmq.store.config import BrokerRole, StoreConfig
 
@@ -36,7 +37,7 @@ _SEND_THREADS: Final = min(_PROCESSORS, 4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(ServerSettings):
     """Settings of one broker.  Times are milliseconds.
 
     Settings that steer Java's own machinery (its thread pools and buffers) are read, checked and
@@ -177,20 +178,6 @@ class BrokerConfig:
     )
     isolate_log: bool = switch("isolateLogEnable", owner=_BROKER)
     store_plug_in: str = text("messageStorePlugIn", "", owner=_BROKER)
-    server_worker_threads: int = number("serverWorkerThreads", 8, owner=Owner.SERVER)
-    server_callback_threads: int = number("serverCallbackExecutorThreads", 0, owner=Owner.SERVER)
-    server_selector_threads: int = number("serverSelectorThreads", 3, owner=Owner.SERVER)
-    server_oneway_max: int = number("serverOnewaySemaphoreValue", 256, owner=Owner.SERVER)
-    server_async_max: int = number("serverAsyncSemaphoreValue", 64, owner=Owner.SERVER)
-    server_send_buffer: int = number("serverSocketSndBufSize", 0, owner=Owner.SERVER)
-    server_receive_buffer: int = number("serverSocketRcvBufSize", 0, owner=Owner.SERVER)
-    write_high_water: int = number("writeBufferHighWaterMark", 0, owner=Owner.SERVER)
-    write_low_water: int = number("writeBufferLowWaterMark", 0, owner=Owner.SERVER)
-    server_backlog: int = number("serverSocketBacklog", 1024, owner=Owner.SERVER)
-    server_pooled_buffers: bool = switch(
-        "serverPooledByteBufAllocatorEnable", True, owner=Owner.SERVER
-    )
-    use_epoll: bool = switch("useEpollNativeSelector", owner=Owner.SERVER)
     client_worker_threads: int = number("clientWorkerThreads", 4, owner=Owner.CLIENT)
     client_callback_threads: int = number(
         "clientCallbackExecutorThreads", _PROCESSORS, owner=Owner.CLIENT

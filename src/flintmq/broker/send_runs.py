@@ -33,6 +33,7 @@ from flintmq.model.property_names import (
     UNIQ_KEY,
     WAIT,
 )
+from flintmq.model.topic_config import Perm
 from flintmq.model.topics import RETRY_PREFIX
 from flintmq.store.config import FlushMode
 from flintmq.store.run_encoding import RunBatch, RunMessage, RunTarget
@@ -183,7 +184,7 @@ class SendRuns:
             or not parts.topics.may_be_sent_to(header.topic)
             or header.topic.startswith(RETRY_PREFIX)
             or config.accept_sends_from_ms
-            or (topic.order and not config.permission & 2)
+            or (topic.order and not config.permission & Perm.WRITE)
             or not 0 <= header.queue_id < max(topic.write_queue_count, topic.read_queue_count)
             or sys_flag & (TRANSACTION_MASK | HOSTS_MASK)
             or (header.batch and sys_flag & COMPRESSED)

@@ -12,14 +12,12 @@ from flintmq.model.topic_config import QUEUE_COUNT_MAX, Perm, TopicConfig, Topic
 from flintmq.model.topics import (
     AUTO_CREATE_TOPIC,
     BENCHMARK_TOPIC,
+    NO_SEND_TOPICS,
     OFFSET_MOVED_TOPIC,
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
     SYSTEM_PREFIX,
-    TRACE_TOPIC,
-    TRANS_CHECK_MAX_TOPIC,
-    TRANS_HALF_TOPIC,
-    TRANS_OP_HALF_TOPIC,
+    SYSTEM_TOPICS,
 )
 
 if TYPE_CHECKING:
@@ -32,18 +30,6 @@ logger = logging.getLogger(__name__)
 
 TOPIC_COUNT_MAX: Final = 100_000
 """Topics of one broker; clients may make them, so there is a limit."""
-
-_NO_SEND: Final = frozenset(
-    {
-        SCHEDULE_TOPIC,
-        TRANS_HALF_TOPIC,
-        TRANS_OP_HALF_TOPIC,
-        TRANS_CHECK_MAX_TOPIC,
-        SELF_TEST_TOPIC,
-        OFFSET_MOVED_TOPIC,
-    }
-)
-_SYSTEM: Final = _NO_SEND | {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
 
 
 class TopicTable:
@@ -109,15 +95,15 @@ class TopicTable:
 
     def is_system(self, name: str) -> bool:
         """Whether clients may neither create nor delete a topic."""
-        return name in _SYSTEM or name in self._built_in or name.startswith(SYSTEM_PREFIX)
+        return name in SYSTEM_TOPICS or name in self._built_in or name.startswith(SYSTEM_PREFIX)
 
     def may_be_sent_to(self, name: str) -> bool:
         """Whether clients may send to a topic."""
-        return name not in _NO_SEND
+        return name not in NO_SEND_TOPICS
 
     def system_topics(self) -> list[str]:
         """Return the names of all system topics."""
-        return sorted(_SYSTEM | self._built_in)
+        return sorted(SYSTEM_TOPICS | self._built_in)
 
     # -- changing ----------------------------------------------------------------------------
 

@@ -5,35 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from flintmq.model.topics import (
-    AUTO_CREATE_TOPIC,
-    BENCHMARK_TOPIC,
     DLQ_PREFIX,
-    OFFSET_MOVED_TOPIC,
     RETRY_PREFIX,
-    SCHEDULE_TOPIC,
-    SELF_TEST_TOPIC,
     SYSTEM_GROUP_PREFIX,
     SYSTEM_PREFIX,
-    TRACE_TOPIC,
-    TRANS_CHECK_MAX_TOPIC,
-    TRANS_HALF_TOPIC,
-    TRANS_OP_HALF_TOPIC,
+    SYSTEM_TOPICS,
 )
 
 SEPARATOR: Final = "%"
-_SYSTEM: Final = frozenset(
-    {
-        AUTO_CREATE_TOPIC,
-        BENCHMARK_TOPIC,
-        OFFSET_MOVED_TOPIC,
-        SCHEDULE_TOPIC,
-        SELF_TEST_TOPIC,
-        TRACE_TOPIC,
-        TRANS_CHECK_MAX_TOPIC,
-        TRANS_HALF_TOPIC,
-        TRANS_OP_HALF_TOPIC,
-    }
-)
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -45,7 +24,7 @@ def _split(name: str) -> tuple[str, str]:
 
 def wrap(namespace: str | None, name: str) -> str:
     """Return a name as the cluster knows it; system names and wrapped ones stay as they are."""
-    if not namespace or not name or name in _SYSTEM:
+    if not namespace or not name or name in SYSTEM_TOPICS:
         return name
     if name.startswith((SYSTEM_PREFIX, SYSTEM_GROUP_PREFIX)):
         return name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from flintmq.client.errors import NoRouteError, ResponseError
 from flintmq.client.received import pulled_messages
@@ -38,6 +38,20 @@ class PullStatus(Enum):
 
 
 _STATUSES: Final = {int(one.value): one for one in PullStatus}
+
+
+class PullAnswer(NamedTuple):
+    """What a broker has answered to a pull from ``offset`` on, its records as they are in a log.
+
+    ``next_offset`` is where to go on.
+    """
+
+    status: PullStatus
+    offset: int
+    body: bytes
+    next_offset: int
+    min_offset: int
+    max_offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +93,49 @@ class Puller:
             ResponseError: the broker refused.
             RemotingError: it could not be asked.
         """
+        began = time.monotonic()
+        answer = await self.ask(
+            queue,
+            offset,
+            subscription,
+            count_max=count_max,
+            commit_offset=commit_offset,
+            suspend_ms=suspend_ms,
+            with_subscription=with_subscription,
+            is_lite=is_lite,
+            timeout_ms=max(PULL_TIMEOUT_MS, suspend_ms + PULL_TIMEOUT_MS // 2),
+        )
+        messages = pulled_messages(
+            answer.body,
+            queue,
+            subscription,
+            group=self._group,
+            namespace=self._client.options.namespace,
+            bounds=(answer.min_offset, answer.max_offset),
+        )
+        return PullResult(
+            status=answer.status,
+            messages=messages,
+            next_offset=answer.next_offset,
+            min_offset=answer.min_offset,
+            max_offset=answer.max_offset,
+            elapsed_ms=round((time.monotonic() - began) * 1000),
+        )
+
+    async def ask(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        subscription: Subscription,
+        *,
+        count_max: int,
+        commit_offset: int | None = None,
+        suspend_ms: int = 0,
+        with_subscription: bool = False,
+        is_lite: bool = False,
+        timeout_ms: int,
+    ) -> PullAnswer:
+        """Do what `pull` does, with the records left as they are."""
         address, is_slave = await self._address(queue)
         flags = SUSPEND if suspend_ms else 0
         flags |= SUBSCRIPTION if with_subscription else 0
@@ -99,33 +156,21 @@ class Puller:
             expression_type=subscription.expression_type,
             broker_name=queue.broker_name,
         )
-        began = time.monotonic()
         answer = await self._client.remoting.call(
-            address,
-            RequestCode.PULL_MESSAGE,
-            header,
-            timeout_ms=max(PULL_TIMEOUT_MS, suspend_ms + PULL_TIMEOUT_MS // 2),
+            address, RequestCode.PULL_MESSAGE, header, timeout_ms=timeout_ms
         )
         status = _STATUSES.get(answer.code)
         if status is None:
             raise ResponseError.for_code(answer.code, answer.remark, address=address)
         told = PullMessageResponse.decode(answer.ext_fields)
         self._suggested[queue] = told.suggest_which_broker_id
-        messages = pulled_messages(
+        return PullAnswer(
+            status,
+            offset,
             answer.body,
-            queue,
-            subscription,
-            group=self._group,
-            namespace=self._client.options.namespace,
-            bounds=(told.min_offset, told.max_offset),
-        )
-        return PullResult(
-            status=status,
-            messages=messages,
-            next_offset=told.next_begin_offset,
-            min_offset=told.min_offset,
-            max_offset=told.max_offset,
-            elapsed_ms=round((time.monotonic() - began) * 1000),
+            told.next_begin_offset,
+            told.min_offset,
+            told.max_offset,
         )
 
     async def _address(self, queue: MessageQueue) -> tuple[str, bool]:

@@ -17,13 +17,14 @@ from flintmq.settings import (
     text,
     to_properties,
 )
+from flintmq.settings.server import ServerSettings
 from flintmq.settings.setting import Codec
 
 _FILE: Final = Codec(Path, str, "a file")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NamesrvConfig:
+class NamesrvConfig(ServerSettings):
     """Settings of one name server.  Times are milliseconds.
 
     Settings that steer Java's own network layer are read, checked and printed, so that tools find
@@ -51,22 +52,6 @@ class NamesrvConfig:
     scan_interval_ms: int = number(
         "scanNotActiveBrokerInterval", 10_000, minimum=1, owner=Owner.FLINTMQ
     )
-
-    # Java's own machinery
-    server_worker_threads: int = number("serverWorkerThreads", 8, owner=Owner.SERVER)
-    server_callback_threads: int = number("serverCallbackExecutorThreads", 0, owner=Owner.SERVER)
-    server_selector_threads: int = number("serverSelectorThreads", 3, owner=Owner.SERVER)
-    server_oneway_max: int = number("serverOnewaySemaphoreValue", 256, owner=Owner.SERVER)
-    server_async_max: int = number("serverAsyncSemaphoreValue", 64, owner=Owner.SERVER)
-    server_send_buffer: int = number("serverSocketSndBufSize", 0, owner=Owner.SERVER)
-    server_receive_buffer: int = number("serverSocketRcvBufSize", 0, owner=Owner.SERVER)
-    write_high_water: int = number("writeBufferHighWaterMark", 0, owner=Owner.SERVER)
-    write_low_water: int = number("writeBufferLowWaterMark", 0, owner=Owner.SERVER)
-    server_backlog: int = number("serverSocketBacklog", 1024, owner=Owner.SERVER)
-    server_pooled_buffers: bool = switch(
-        "serverPooledByteBufAllocatorEnable", True, owner=Owner.SERVER
-    )
-    use_epoll: bool = switch("useEpollNativeSelector", owner=Owner.SERVER)
 
     def __post_init__(self) -> None:
         check_ranges(SETTINGS, self)

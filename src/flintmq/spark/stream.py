@@ -16,8 +16,6 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
 
@@ -26,6 +24,7 @@ from flintmq.spark.log_end import Allowance, LogEnd, LogRange
 from flintmq.spark.log_read import LogRead
 from flintmq.spark.options import StreamOptions
 from flintmq.spark.plan import StorePlan, store_directories
+from flintmq.spark.read_limit import read_limit
 from flintmq.spark.split_scan import LogSplit
 
 logger = logging.getLogger(__name__)
@@ -72,12 +71,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return latest
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return what the options allow a micro-batch; of two limits Spark is told one."""
-        if self._options.bytes_max is not None:
-            return ReadMaxBytes(self._options.bytes_max)
-        if self._options.rows_max is not None:
-            return ReadMaxRows(self._options.rows_max)
-        return ReadAllAvailable()
+        """Return what the options allow a micro-batch."""
+        options = self._options
+        return read_limit(bytes_max=options.bytes_max, rows_max=options.rows_max)
 
     def reportLatestOffset(self) -> Places:
         """Return where the logs end now."""

@@ -102,7 +102,7 @@ class Appender:
         self._statistics = statistics
         self._delay_levels = delay_levels
         self._clock = clock
-        self._body_size_max = config.max_message_size
+        self.body_size_max = config.max_message_size
         self.record_size_max = min(
             config.max_message_size + RECORD_OVERHEAD_MAX, config.commit_log_file_size - 8
         )
@@ -160,7 +160,7 @@ class Appender:
         queue_id = message.queue_id
         if (
             len(text) > PROPERTIES_LENGTH_MAX
-            or len(message.body) > self._body_size_max
+            or len(message.body) > self.body_size_max
             or topic not in self._topics
         ):
             self._check_lengths(topic, text, len(message.body))
@@ -307,10 +307,10 @@ class Appender:
         return self._answer(self._append_batch, batch)
 
     def _append_batch(self, batch: MessageBatch) -> PutResult:
-        if len(batch.body) > self._body_size_max:
+        if len(batch.body) > self.body_size_max:
             raise RefusedError(
                 PutStatus.MESSAGE_ILLEGAL,
-                f"batch of {len(batch.body)} bytes, at most {self._body_size_max}",
+                f"batch of {len(batch.body)} bytes, at most {self.body_size_max}",
             )
         is_delayed = DELAY in batch.properties and self._delay_level(batch.properties) > 0
         if batch.sys_flag & TRANSACTION_MASK != TRANSACTION_NONE or is_delayed:
@@ -447,10 +447,10 @@ class Appender:
             raise RefusedError(
                 PutStatus.PROPERTIES_SIZE_EXCEEDED, f"properties of {len(text)} bytes"
             )
-        if body_size > self._body_size_max:
+        if body_size > self.body_size_max:
             raise RefusedError(
                 PutStatus.MESSAGE_ILLEGAL,
-                f"body of {body_size} bytes, at most {self._body_size_max}",
+                f"body of {body_size} bytes, at most {self.body_size_max}",
             )
 
     def _check_topic(self, topic: str) -> None:

@@ -107,8 +107,8 @@ class ConsumeQueue:
             DiskFullError: there is none; nothing was written.
         """
         tail = self._tail
-        if tail is None:
-            return False
+        if tail is None or self.has_room(queue_offset, count):
+            return tail is not None
         position = queue_offset * UNIT_SIZE - tail.first_offset
         if position == tail.wrote and position + count * UNIT_SIZE <= tail.size:
             self._reserve(tail, position)

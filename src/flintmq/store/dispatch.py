@@ -22,7 +22,7 @@ from flintmq.store.dispatch_request import (
     DispatchRequest,
     QueueSlot,
     request_from_record,
-    stored_fields,
+    stored_request,
 )
 from flintmq.store.errors import CorruptStoreError, DiskFullError, StoreError
 from flintmq.store.flags import RunningFlag, RunningFlags
@@ -158,25 +158,17 @@ class Dispatcher:
         """Remember a record of a batch, of whose properties only the stored text is at hand."""
         if self._from_log:
             return
-        tags_code, keys = stored_fields(
-            topic.encode(), properties, store_timestamp, self._delay_levels
-        )
         self.add(
-            tuple.__new__(
-                DispatchRequest,
-                (
-                    topic,
-                    queue_id,
-                    physical_offset,
-                    size,
-                    tags_code,
-                    store_timestamp,
-                    queue_offset,
-                    sys_flag,
-                    keys,
-                    properties,
-                    (),
-                ),
+            stored_request(
+                topic.encode(),
+                queue_id,
+                physical_offset,
+                size,
+                store_timestamp,
+                queue_offset,
+                sys_flag,
+                properties,
+                delay_levels=self._delay_levels,
             )
         )
 
@@ -200,10 +192,7 @@ class Dispatcher:
         try:
             for key, part in run.parts.items():
                 queue = self._queues.find(key)
-                if queue is None or not (
-                    queue.has_room(part.first, part.count)
-                    or queue.make_room(part.first, part.count)
-                ):
+                if queue is None or not queue.make_room(part.first, part.count):
                     return False
             return self._index is None or self._index.make_room(len(run.keys.keys))
         except StoreError:

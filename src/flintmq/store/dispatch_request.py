@@ -61,10 +61,38 @@ def request_from_record(
     """Build the request of a record that was read from the log."""
     size, queue_id, queue_offset, physical_offset, sys_flag, store_timestamp, topic = record[:7]
     properties = record.properties
-    tags_code, keys = stored_fields(topic, properties, store_timestamp, delay_levels)
     multi: Sequence[QueueSlot] = ()
     if multi_dispatch and find_property(properties, INNER_MULTI_DISPATCH.encode()) is not None:
         multi = multi_slots(decode_properties(properties), record.queue_id, lmq=lmq)
+    return stored_request(
+        topic,
+        queue_id,
+        physical_offset,
+        size,
+        store_timestamp,
+        queue_offset,
+        sys_flag,
+        properties,
+        multi,
+        delay_levels=delay_levels,
+    )
+
+
+def stored_request(
+    topic: bytes,
+    queue_id: int,
+    physical_offset: int,
+    size: int,
+    store_timestamp: int,
+    queue_offset: int,
+    sys_flag: int,
+    properties: bytes,
+    multi: Sequence[QueueSlot] = (),
+    *,
+    delay_levels: DelayLevels,
+) -> DispatchRequest:
+    """Build the request of a record of whose properties only the stored text is at hand."""
+    tags_code, keys = _fields(topic, properties, store_timestamp, delay_levels)
     return tuple.__new__(
         DispatchRequest,
         (
@@ -83,7 +111,7 @@ def request_from_record(
     )
 
 
-def stored_fields(
+def _fields(
     topic: bytes, properties: bytes, store_timestamp: int, delay_levels: DelayLevels
 ) -> tuple[int, Sequence[bytes]]:
     """Return the tags code and the keys of a stored record."""

@@ -159,7 +159,6 @@ class MessageStore:
                 clock=clock,
             )
             self._runs = RunAppender(
-                config,
                 self.appender,
                 self.log,
                 self.dispatcher,

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from flintmq.store.appending import Appender
     from flintmq.store.clock import Clock
     from flintmq.store.commit_log import CommitLog
-    from flintmq.store.config import StoreConfig
     from flintmq.store.dispatch import Dispatcher
     from flintmq.store.run_encoding import Run, RunBatch, RunMessage
     from flintmq.store.statistics import StoreStatistics
@@ -30,7 +29,6 @@ class RunAppender:
 
     def __init__(
         self,
-        config: StoreConfig,
         appender: Appender,
         log: CommitLog,
         dispatcher: Dispatcher,
@@ -41,8 +39,6 @@ class RunAppender:
         self._appender = appender
         self._log = log
         self._dispatcher = dispatcher
-        self._record_size_max = appender.record_size_max
-        self._body_size_max = config.max_message_size
         self._statistics = statistics
         self._clock = clock
 
@@ -71,8 +67,8 @@ class RunAppender:
             next_offsets=appender.next_offsets,
             store_timestamp=now,
             store_host=store_host,
-            record_size_max=self._record_size_max,
-            body_size_max=self._body_size_max,
+            record_size_max=appender.record_size_max,
+            body_size_max=appender.body_size_max,
         )
         try:
             run = encoder.encode(messages)

@@ -115,7 +115,7 @@ class Admin:
         self._session = LiveSession(Connection(namesrv=namesrv))
 
     def __enter__(self) -> "Admin":
-        self._session.open()
+        self._session.start()
         return self
 
     def __exit__(self, *_: object) -> None:

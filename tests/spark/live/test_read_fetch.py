@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from flintmq.client.blocking import LoopThread
 from flintmq.client.errors import TopicNotExistError
-from flintmq.client.pulling import PullStatus
+from flintmq.client.pulling import PullAnswer, PullStatus
 from flintmq.format.compression import CompressionType, compress
 from flintmq.format.record import encode_record
 from flintmq.format.sys_flag import COMPRESSED
@@ -23,7 +23,6 @@ from flintmq.spark.live.connection import Connection
 from flintmq.spark.live.errors import FalseAnswerError, RefusedReadError
 from flintmq.spark.live.fetch import Fetched, RangeFetch
 from flintmq.spark.live.options import parse_batch
-from flintmq.spark.live.pulling import PullAnswer
 from flintmq.spark.live.ranges import Loss, QueueRange
 from flintmq.spark.live.reader import QueueRead
 from flintmq.spark.live.rows import RangeRows

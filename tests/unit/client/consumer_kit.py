@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sized
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sized
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from flintmq.model.message_queue import MessageQueue
 from flintmq.namesrv import NamesrvConfig, run_namesrv
 from flintmq.testing import ManualClock
 from flintmq.testing.embedded import SMALL_FILES
+from tests.unit.remoting.remoting_kit import eventually, run_within
 
 DEADLINE_S: Final = 30
 TOPIC: Final = "orders"
@@ -25,18 +26,7 @@ _T = TypeVar("_T")
 
 def run(work: Coroutine[Any, Any, _T]) -> _T:
     """Run a test's coroutine, which may not take for ever."""
-
-    async def limited() -> _T:
-        async with asyncio.timeout(DEADLINE_S):
-            return await work
-
-    return asyncio.run(limited())
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds; the test's deadline is the limit."""
-    while not condition():  # noqa: ASYNC110 - what is waited for sets no event
-        await asyncio.sleep(0.002)
+    return run_within(work, DEADLINE_S)
 
 
 async def turns(count: int = 200) -> None:

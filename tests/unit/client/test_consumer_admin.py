@@ -30,12 +30,12 @@ from tests.unit.client.consumer_kit import (
     TOPIC,
     Collected,
     Site,
-    eventually,
     numbers,
     queue,
     run,
     site,
 )
+from tests.unit.remoting.remoting_kit import eventually
 
 
 async def ask(here: Site, code: int, header: Header) -> Command:

@@ -6,7 +6,8 @@ import pytest
 
 from flintmq import AsyncPushConsumer, ConsumeFrom, ReceivedMessage
 from flintmq.testing.embedded import AsyncEmbeddedCluster
-from tests.unit.client.consumer_kit import GROUP, TOPIC, Collected, eventually, run
+from tests.unit.client.consumer_kit import GROUP, TOPIC, Collected, run
+from tests.unit.remoting.remoting_kit import eventually
 
 TRACE = "RMQ_SYS_TRACE_TOPIC"
 

@@ -14,12 +14,12 @@ from tests.unit.client.consumer_kit import (
     TOPIC,
     Site,
     bodies,
-    eventually,
     numbers,
     queue,
     run,
     site,
 )
+from tests.unit.remoting.remoting_kit import eventually
 
 
 def lite(here: Site, **options: Any) -> AsyncLitePullConsumer:

@@ -18,7 +18,6 @@ from tests.unit.client.consumer_kit import (
     TOPIC,
     Collected,
     bodies,
-    eventually,
     got_count,
     numbers,
     queue,
@@ -26,6 +25,7 @@ from tests.unit.client.consumer_kit import (
     site,
     turns,
 )
+from tests.unit.remoting.remoting_kit import eventually
 
 RETRY = f"%RETRY%{GROUP}"
 DLQ = f"%DLQ%{GROUP}"

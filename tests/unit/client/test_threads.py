@@ -75,45 +75,46 @@ def test_there_are_never_more_threads_than_allowed() -> None:
     assert len(names) == 3
 
 
-def test_a_call_that_was_cancelled_in_time_does_not_happen() -> None:
-    called: list[str] = []
-    begun, go = threading.Event(), threading.Event()
+class Held:
+    """A function that waits until it may go on, and notes how it was called."""
 
-    def hold(name: str) -> None:
-        called.append(name)
-        begun.set()
-        assert go.wait(WAIT_S)
+    def __init__(self) -> None:
+        self.called: list[str] = []
+        self.begun, self.go = threading.Event(), threading.Event()
+
+    def __call__(self, name: str) -> None:
+        self.called.append(name)
+        self.begun.set()
+        assert self.go.wait(WAIT_S)
+
+
+def test_a_call_that_was_cancelled_in_time_does_not_happen() -> None:
+    held = Held()
 
     async def work(threads: HandlerThreads[None]) -> None:
         first, second = threads.call("first"), threads.call("second")
-        assert await asyncio.to_thread(begun.wait, WAIT_S)
+        assert await asyncio.to_thread(held.begun.wait, WAIT_S)
         second.cancel()
         third = threads.call("third")
-        go.set()
+        held.go.set()
         await asyncio.gather(first, third)
 
-    with_threads(hold, 1, work)
-    assert called == ["first", "third"]
+    with_threads(held, 1, work)
+    assert held.called == ["first", "third"]
 
 
 def test_nothing_is_begun_after_the_end() -> None:
-    called: list[str] = []
-    begun, go = threading.Event(), threading.Event()
-
-    def hold(name: str) -> None:
-        called.append(name)
-        begun.set()
-        assert go.wait(WAIT_S)
+    held = Held()
 
     async def work(threads: HandlerThreads[None]) -> None:
         threads.call("first")
         threads.call("second")
-        assert await asyncio.to_thread(begun.wait, WAIT_S)
+        assert await asyncio.to_thread(held.begun.wait, WAIT_S)
         threads.close(wait=False)
-        go.set()
+        held.go.set()
 
-    with_threads(hold, 1, work)
-    assert called == ["first"]
+    with_threads(held, 1, work)
+    assert held.called == ["first"]
 
 
 def test_a_blocking_call_gives_what_its_coroutine_gives() -> None:

@@ -41,52 +41,51 @@ class Views(Protocol):
         ...
 
 
-class StoreViews:
+class _TableViews:
+    """Views over the tables of a data source."""
+
+    def __init__(self, tables: StoreTables | LiveTables) -> None:
+        self._tables = tables
+
+    def table(self, name: str, need: ViewNeeds) -> DataFrame:
+        """Return a view; of the messages only what is needed."""
+        if name != MESSAGES:
+            return self._tables.table(Source(name))
+        columns = need.columns or {_CHEAPEST_COLUMN}
+        return self._tables.messages(columns, topic_option(need.topics))
+
+    def damages(self) -> Damages:
+        """Return what was skipped."""
+        return self._tables.damages()
+
+
+class StoreViews(_TableViews):
     """Views over store directories."""
 
     def __init__(self, tables: StoreTables) -> None:
-        self._tables = tables
+        super().__init__(tables)
+        self._on_corrupt = tables.on_corrupt
         self.schemas = {MESSAGES: table_schema(with_corrupt=False)} | {
             source.value: table_of(source).columns.struct()
             for source in Source
             if source is not Source.COMMIT_LOG
         }
 
-    def table(self, name: str, need: ViewNeeds) -> DataFrame:
-        """Return a view; of the messages only what is needed."""
-        if name != MESSAGES:
-            return self._tables.table(Source(name))
-        columns = need.columns or {_CHEAPEST_COLUMN}
-        return self._tables.messages(columns, topic_option(need.topics))
-
     def damages(self) -> Damages:
         """Return what was skipped; without leave to skip there is none."""
-        if self._tables.on_corrupt is OnCorrupt.FAIL:
-            return Damages()
-        return self._tables.damages()
+        return Damages() if self._on_corrupt is OnCorrupt.FAIL else super().damages()
 
 
-class LiveViews:
+class LiveViews(_TableViews):
     """Views over live topics: their messages, and the offsets of groups."""
 
     def __init__(self, tables: LiveTables) -> None:
-        self._tables = tables
+        super().__init__(tables)
         offsets = Source.OFFSETS
         self.schemas = {
             MESSAGES: LIVE.struct(),
             offsets.value: table_of(offsets).columns.struct(),
         }
-
-    def table(self, name: str, need: ViewNeeds) -> DataFrame:
-        """Return a view; of the messages only what is needed."""
-        if name != MESSAGES:
-            return self._tables.table(Source(name))
-        columns = need.columns or {_CHEAPEST_COLUMN}
-        return self._tables.messages(columns, topic_option(need.topics))
-
-    def damages(self) -> Damages:
-        """Return nothing: a broker serves whole messages only."""
-        return self._tables.damages()
 
 
 class ArchiveViews:

@@ -21,18 +21,7 @@ from flintmq.spark.jobs.replay_source import LogPart, ReplaySource, open_source
 from flintmq.spark.options import OnCorrupt
 
 PART_SIZE: Final = 64 << 20
-_SYSTEM: Final = frozenset(
-    {
-        names.SCHEDULE_TOPIC,
-        names.TRANS_HALF_TOPIC,
-        names.TRANS_OP_HALF_TOPIC,
-        names.AUTO_CREATE_TOPIC,
-        names.SELF_TEST_TOPIC,
-        names.OFFSET_MOVED_TOPIC,
-        names.TRANS_CHECK_MAX_TOPIC,
-        names.TRACE_TOPIC,
-    }
-)
+_SYSTEM: Final = names.SYSTEM_TOPICS - {names.BENCHMARK_TOPIC}
 _SYSTEM_PREFIXES: Final = (names.RETRY_PREFIX, names.DLQ_PREFIX, names.SYSTEM_PREFIX)
 
 

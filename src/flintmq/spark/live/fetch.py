@@ -12,10 +12,9 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from flintmq.client.errors import TopicNotExistError
-from flintmq.client.pulling import PullStatus
+from flintmq.client.pulling import PullAnswer, PullStatus
 from flintmq.model.message_queue import MessageQueue
 from flintmq.spark.live.errors import FalseAnswerError, RefusedReadError, queue_text
-from flintmq.spark.live.pulling import PullAnswer
 from flintmq.spark.live.ranges import Loss, QueueRange
 
 IN_FLIGHT_MAX: Final = 8

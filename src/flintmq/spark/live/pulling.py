@@ -1,31 +1,12 @@
 """One pull of one queue, its records left as they are: bytes in the format of the log."""
 
-from collections import defaultdict
-from typing import NamedTuple
-
-from flintmq.client.errors import NoRouteError, ResponseError
 from flintmq.client.instance import ClientInstance
-from flintmq.client.pulling import SUBSCRIPTION, PullStatus
-from flintmq.format.codes import RequestCode
-from flintmq.format.headers.pull import PullMessageRequest, PullMessageResponse
+from flintmq.client.pulling import PullAnswer, Puller, PullStatus
 from flintmq.model.message_queue import MessageQueue
 from flintmq.model.subscription import Subscription
 from flintmq.spark.live.errors import queue_text
 from flintmq.spark.live.options import LiveOptions
 from flintmq.spark.live.session import persist
-
-_STATUSES = {int(one.value): one for one in PullStatus}
-
-
-class PullAnswer(NamedTuple):
-    """What a pull from ``offset`` on has brought; ``next_offset`` is where to go on."""
-
-    status: PullStatus
-    offset: int
-    body: bytes
-    next_offset: int
-    min_offset: int
-    max_offset: int
 
 
 class LivePuller:
@@ -38,8 +19,7 @@ class LivePuller:
         self._client = client
         self._options = options
         self._subscriptions: dict[str, Subscription] = {}
-        # A broker may say that a replica of it is to be asked.
-        self._suggested: defaultdict[MessageQueue, int] = defaultdict(int)
+        self._puller = Puller(client, options.group)
 
     async def pull(
         self, queue: MessageQueue, offset: int, count_max: int, *, everything: bool = False
@@ -68,46 +48,12 @@ class LivePuller:
     async def _ask(
         self, queue: MessageQueue, offset: int, count_max: int, subscription: Subscription
     ) -> PullAnswer:
-        address = await self._address(queue)
-        header = PullMessageRequest(
-            consumer_group=self._options.group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=offset,
-            max_msg_nums=min(count_max, self._options.pull_count),
-            sys_flag=SUBSCRIPTION,
-            commit_offset=0,
-            suspend_timeout_millis=0,
-            subscription=subscription.expression,
-            sub_version=subscription.version,
-            expression_type=subscription.expression_type,
-            broker_name=queue.broker_name,
-        )
-        answer = await self._client.remoting.call(
-            address, RequestCode.PULL_MESSAGE, header, timeout_ms=self._options.pull_timeout_ms
-        )
-        status = _STATUSES.get(answer.code)
-        if status is None:
-            raise ResponseError.for_code(answer.code, answer.remark, address=address)
-        told = PullMessageResponse.decode(answer.ext_fields)
-        self._suggested[queue] = told.suggest_which_broker_id
-        return PullAnswer(
-            status,
+        answer = await self._puller.ask(
+            queue,
             offset,
-            answer.body if status is PullStatus.FOUND else b"",
-            told.next_begin_offset,
-            told.min_offset,
-            told.max_offset,
+            subscription,
+            count_max=min(count_max, self._options.pull_count),
+            with_subscription=True,
+            timeout_ms=self._options.pull_timeout_ms,
         )
-
-    async def _address(self, queue: MessageQueue) -> str:
-        routes, wanted = self._client.routes, self._suggested[queue]
-        found = routes.reader(queue.broker_name, wanted)
-        if found is None:
-            await routes.fetch(queue.topic)
-            found = routes.reader(queue.broker_name, wanted)
-        if found is None:
-            raise NoRouteError(
-                queue.topic, f"broker {queue.broker_name} is not registered", "wait, or start it"
-            )
-        return found[0]
+        return answer if answer.status is PullStatus.FOUND else answer._replace(body=b"")

@@ -6,19 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from flintmq.model.message_queue import MessageQueue
-from flintmq.model.topics import (
-    AUTO_CREATE_TOPIC,
-    BENCHMARK_TOPIC,
-    LMQ_PREFIX,
-    OFFSET_MOVED_TOPIC,
-    SCHEDULE_TOPIC,
-    SELF_TEST_TOPIC,
-    SYSTEM_PREFIX,
-    TRACE_TOPIC,
-    TRANS_CHECK_MAX_TOPIC,
-    TRANS_HALF_TOPIC,
-    TRANS_OP_HALF_TOPIC,
-)
+from flintmq.model.topics import LMQ_PREFIX, SYSTEM_PREFIX, SYSTEM_TOPICS
 from flintmq.spark.errors import OptionError
 from flintmq.spark.option_values import Given, parse_json, parse_names
 
@@ -29,19 +17,6 @@ SELECTIONS: Final = (SUBSCRIBE, PATTERN, ASSIGN)
 PATTERN_LENGTH_MAX: Final = 1000
 
 _ASSIGN_FORM: Final = 'JSON such as {"topic": {"broker": [0, 1]}} or {"topic": [0, 1]}'
-_SYSTEM: Final = frozenset(
-    {
-        AUTO_CREATE_TOPIC,
-        BENCHMARK_TOPIC,
-        OFFSET_MOVED_TOPIC,
-        SCHEDULE_TOPIC,
-        SELF_TEST_TOPIC,
-        TRACE_TOPIC,
-        TRANS_CHECK_MAX_TOPIC,
-        TRANS_HALF_TOPIC,
-        TRANS_OP_HALF_TOPIC,
-    }
-)
 _OWN_PREFIX: Final = "%"
 
 
@@ -95,7 +70,9 @@ class Selection:
 
 def is_system(topic: str) -> bool:
     """Whether a topic is for the cluster's own use."""
-    return topic in _SYSTEM or topic.startswith((SYSTEM_PREFIX, SYSTEM_PREFIX.upper(), LMQ_PREFIX))
+    return topic in SYSTEM_TOPICS or topic.startswith(
+        (SYSTEM_PREFIX, SYSTEM_PREFIX.upper(), LMQ_PREFIX)
+    )
 
 
 def parse_selection(given: Given) -> Selection:

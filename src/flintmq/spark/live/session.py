@@ -4,12 +4,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
-from flintmq.client.blocking import LoopThread
 from flintmq.client.errors import ClientError
 from flintmq.client.instance import ClientInstance
+from flintmq.client.loop_thread import InThread
 from flintmq.errors import FlintError
 from flintmq.remoting import RemotingError
 from flintmq.spark.live.connection import Connection
@@ -75,57 +74,17 @@ async def each(items: Iterable[_Item], work: Callable[[_Item], Awaitable[_T]]) -
             task.cancel()
 
 
-class LiveSession:
-    """A client in an event loop of its own; a context manager."""
+class LiveSession(InThread[ClientInstance]):
+    """A client in an event loop of its own; connections are made when they are needed."""
 
     def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._thread: LoopThread | None = None
-        self._client: ClientInstance | None = None
+        super().__init__(lambda: ClientInstance(connection.client_options()))
 
     @property
     def client(self) -> ClientInstance:
         """The client, for coroutines that are run here."""
-        assert self._client is not None, "the session is not open"
-        return self._client
+        return self._opened()[1]
 
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Run a coroutine and wait for its result."""
-        assert self._thread is not None, "the session is not open"
-        return self._thread.run(work)
-
-    def open(self) -> Self:
-        """Start; connections are made when they are needed."""
-        self._thread = LoopThread("flintmq-spark")
-        try:
-            self._client = self.run(self._start())
-        except BaseException:
-            self._thread.close()
-            raise
-        return self
-
-    async def _start(self) -> ClientInstance:
-        return await ClientInstance(self._connection.client_options()).__aenter__()
-
-    def close(self) -> None:
-        """End; a second call does nothing."""
-        thread, client = self._thread, self._client
-        self._thread = self._client = None
-        if thread is None:
-            return
-        try:
-            if client is not None:
-                thread.run(client.__aexit__(None, None, None))
-        finally:
-            thread.close()
-
-    def __enter__(self) -> Self:
-        return self.open()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+        return self._opened()[0].run(work)

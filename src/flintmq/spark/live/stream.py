@@ -15,8 +15,6 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
 
@@ -39,6 +37,7 @@ from flintmq.spark.live.ranges import (
 )
 from flintmq.spark.live.reader import LiveRead, partitions_of
 from flintmq.spark.live.session import LiveSession, persist
+from flintmq.spark.read_limit import read_limit
 
 logger = logging.getLogger(__name__)
 
@@ -71,12 +70,9 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(self._planned().next(from_json(start), is_limited=is_limited))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return what the options allow a micro-batch; of two limits Spark is told one."""
-        if self._options.bytes_max is not None:
-            return ReadMaxBytes(self._options.bytes_max)
-        if self._options.rows_max is not None:
-            return ReadMaxRows(self._options.rows_max)
-        return ReadAllAvailable()
+        """Return what the options allow a micro-batch."""
+        options = self._options
+        return read_limit(bytes_max=options.bytes_max, rows_max=options.rows_max)
 
     def reportLatestOffset(self) -> OffsetJson:
         """Return where the queues ended at the last look, from which the lag can be told."""
@@ -118,7 +114,7 @@ class StreamPlan:
 
     def __init__(self, options: LiveStreamOptions, now: Callable[[], float]) -> None:
         self._options = options
-        self._session = LiveSession(options.read.connection).open()
+        self._session = LiveSession(options.read.connection).start()
         self._cluster = Cluster(self._session.client, options.read)
         self._now = now
         self._queues: list[MessageQueue] = []
