@@ -29,6 +29,8 @@ $(VENV)/.core: pyproject.toml requirements/core.lock tools/make_venv.sh
 	@PYTHON="$(PYTHON)" sh tools/make_venv.sh $(VENV)
 	$(PIP) --require-hashes -r requirements/core.lock
 	$(PIP) --no-deps --no-build-isolation -e .
+	# pip compiles what it installs, but not what it leaves where it is.
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 
 setup-dev: $(VENV)/.dev ## the same with everything that checks, tests and Spark need

@@ -6,6 +6,7 @@ and against the processor time of the broker.
 """
 
 import argparse
+import functools
 import json
 import os
 import platform
@@ -20,6 +21,7 @@ from rich.table import Table
 
 from bench.broker_load import GoLoad, Load, PythonLoad, Sending
 from bench.broker_servers import Server, java_reason, java_server, our_server
+from bench.broker_start import Start, Started, measure_starts
 from flintmq.format.frame import HeaderType
 
 SENDINGS: Final = {
@@ -42,14 +44,20 @@ class Measured(NamedTuple):
 class Result(NamedTuple):
     """Everything about one server."""
 
-    start_seconds: float
+    start: Started
     start_mib: int
     end_mib: int
     rates: dict[str, Measured]
 
 
 def measure(
-    servers: list[Server], load: Load, *, rounds: int, seconds: float, console: Console
+    servers: list[Server],
+    load: Load,
+    *,
+    starts: dict[str, Started],
+    rounds: int,
+    seconds: float,
+    console: Console,
 ) -> dict[str, Result]:
     """Measure the servers in turn."""
     start_mib = {server.name: server.own_mib() for server in servers}
@@ -67,7 +75,7 @@ def measure(
                 console.print(f"{number + 1}/{rounds} {row}, {server.name}: {measured[0]:,.0f}/s")
     return {
         server.name: Result(
-            server.start_seconds,
+            starts[server.name],
             start_mib[server.name],
             server.own_mib(),
             {row: _median(samples[server.name, row]) for row in (*SENDINGS, PULL)},
@@ -110,9 +118,26 @@ def table_of(results: dict[str, Result], title: str) -> Table:
         if len(names) == 2:
             cells += [f"{ours / theirs:.2f}" for ours, theirs in zip(*rates, strict=True)]
         table.add_row(row, *cells)
-    _add_plain(table, "start, s", [f"{result.start_seconds:.2f}" for result in results.values()])
+    _add_starts(table, [result.start for result in results.values()])
     _add_plain(table, "own memory, MiB", [f"{result.start_mib}" for result in results.values()])
     _add_plain(table, "after the load", [f"{result.end_mib}" for result in results.values()])
+    return table
+
+
+def _add_starts(table: Table, starts: list[Started]) -> None:
+    _add_plain(table, "start, s", [f"{start.seconds:.3f}" for start in starts])
+    _add_plain(table, "of processor time", [f"{start.cpu_seconds:.3f}" for start in starts])
+
+
+def start_table_of(starts: dict[str, Started], title: str) -> Table:
+    """Return the starts side by side."""
+    table = Table("what", title=title)
+    for name in starts:
+        table.add_column(name, justify="right")
+        table.add_column()
+    if len(starts) == 2:
+        table.add_column("ratio", justify="right")
+    _add_starts(table, list(starts.values()))
     return table
 
 
@@ -128,6 +153,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=5, help="of each sample (default: 5)")
     parser.add_argument("--rounds", type=int, default=3, help="samples of a row (default: 3)")
+    parser.add_argument("--starts", type=int, default=5, help="starts measured (default: 5)")
+    parser.add_argument("--only-start", action="store_true", help="measure nothing but the start")
     parser.add_argument("--java", action="store_true", help="measure the official broker beside")
     parser.add_argument("--load", type=Path, help="source of the load generator in Go")
     parser.add_argument("--header", choices=["json", "rocketmq"], default="json")
@@ -135,32 +162,49 @@ def main() -> None:
     options = parser.parse_args()
     errors = Console(stderr=True)
     header_type = HeaderType[options.header.upper()]
+    title = f"broker, Python {platform.python_version()}, {os.cpu_count()} cores"
     with tempfile.TemporaryDirectory(prefix="flintmq-bench-") as name, ExitStack() as stack:
         work = Path(name)
+        kinds = _kinds(work, java=options.java, errors=errors)
+        starts = measure_starts(kinds, work, rounds=options.starts)
+        if options.only_start:
+            Console().print(start_table_of(starts, title))
+            return
         load: Load = PythonLoad(header_type=header_type)
         if GoLoad.is_there(options.load):
             load = GoLoad(options.load, work, header_type=header_type)
-        servers = [stack.enter_context(our_server(work / "ours"))]
-        if options.java:
-            reason = java_reason()
-            if reason is None:
-                servers.append(stack.enter_context(java_server(work / "java")))
-            else:
-                errors.print(f"without the official broker: {reason}")
+        servers = [
+            stack.enter_context(start(work / f"store-{number}"))
+            for number, start in enumerate(kinds.values())
+        ]
         results = measure(
-            servers, load, rounds=options.rounds, seconds=options.seconds, console=errors
+            servers,
+            load,
+            starts=starts,
+            rounds=options.rounds,
+            seconds=options.seconds,
+            console=errors,
         )
-    python = platform.python_version()
-    Console().print(
-        table_of(results, f"broker, Python {python}, {os.cpu_count()} cores, {load.name}")
-    )
+    Console().print(table_of(results, f"{title}, {load.name}"))
     if options.json is not None:
         options.json.write_text(json.dumps(_plain(results), indent=2) + "\n")
+
+
+def _kinds(work: Path, *, java: bool, errors: Console) -> dict[str, Start]:
+    """Return which servers are measured, and how each is started."""
+    kinds: dict[str, Start] = {"FlintMQ": functools.partial(our_server, bytecode=work / "bytecode")}
+    reason = java_reason() if java else None
+    if reason is not None:
+        errors.print(f"without the official broker: {reason}")
+    elif java:
+        kinds["Java 4.9.7"] = java_server
+    return kinds
 
 
 def _plain(results: dict[str, Result]) -> dict[str, object]:
     return {
         name: result._asdict()
+        | {"start": result.start._asdict()}
         | {"rates": {row: rate._asdict() for row, rate in result.rates.items()}}
         for name, result in results.items()
     }

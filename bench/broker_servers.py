@@ -69,12 +69,21 @@ class Server(NamedTuple):
 
 
 @contextlib.contextmanager
-def our_server(work: Path) -> Iterator[Server]:
-    """Run ``flintmq serve`` as it comes: a name server and a broker in one process."""
+def our_server(work: Path, *, bytecode: Path | None = None) -> Iterator[Server]:
+    """Run ``flintmq serve`` as it comes: a name server and a broker in one process.
+
+    With ``bytecode``, compiled modules are kept there, also where the shell forbids them.
+    """
     command = [sys.executable, "-m", "flintmq", "serve", "--data", str(work / "data")]
     command += ["--namesrv-port", "0", "--broker-port", "0", "--log-level", "warning"]
+    environment = dict(os.environ)
+    if bytecode is not None:
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        environment["PYTHONPYCACHEPREFIX"] = str(bytecode)
     started = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=environment
+    )
     try:
         assert process.stdout is not None
         line = process.stdout.readline()

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from flintmq.format.compression import decompress
 from flintmq.format.sys_flag import COMPRESSED, COMPRESSION_MASK, compression_type
 
 if TYPE_CHECKING:
@@ -28,6 +27,9 @@ def unpacked_batch(batch: MessageBatch, *, limit: int) -> MessageBatch:
     flag = batch.sys_flag
     if not flag & COMPRESSED or _begins_with_item(batch.body):
         return batch
+    # Few brokers ever see such a batch: the start of all others need not wait for the codecs.
+    from flintmq.format.compression import decompress
+
     items = decompress(batch.body, compression_type(flag), limit=limit)
     return replace(batch, body=items, sys_flag=flag & ~(COMPRESSED | COMPRESSION_MASK))
 

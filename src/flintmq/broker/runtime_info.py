@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING, Final
 
 from flintmq.broker.statistics import BROKER_GET_COUNT, BROKER_PUT_COUNT
@@ -22,7 +21,8 @@ def runtime_info(parts: BrokerParts) -> dict[str, str]:
     config, store = parts.config, parts.store
     info = store.runtime_info()
     unflushed = int(info.get("remainHowManyDataToFlush", "0"))
-    usage = shutil.disk_usage(store.config.root)
+    usage = store.files.usage(store.config.root)
+    assert usage is not None, "an open store has a directory"
     today = parts.daily.today()
     info |= {
         "brokerVersionDesc": VERSION_TEXT,
@@ -53,7 +53,7 @@ def runtime_info(parts: BrokerParts) -> dict[str, str]:
         ),
         "remainHowManyDataToFlush": _size_text(unflushed),
         "commitLogDirCapacity": (
-            f"Total : {usage.total / _GIB:.1f} GiB, Free : {usage.free / _GIB:.1f} GiB."
+            f"Total : {usage.total / _GIB:.1f} GiB, Free : {usage.available / _GIB:.1f} GiB."
         ),
         # What the tools of 5.x look for besides.
         "brokerActive": "true",

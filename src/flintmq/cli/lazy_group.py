@@ -3,8 +3,10 @@
 Loading all that any command may need takes longer than a broker needs to start.
 """
 
+import contextlib
+import gc
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
@@ -27,6 +29,18 @@ class LazyGroup(click.Group):
         if place is None:
             return super().get_command(ctx, cmd_name)
         module, _, attribute = place.partition(":")
-        command = getattr(importlib.import_module(module), attribute)
+        with _collector_paused():
+            command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command), place
         return command
+
+
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Keep the garbage collector from looking, again and again, at modules that stay."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()

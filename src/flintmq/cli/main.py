@@ -24,9 +24,9 @@ def _print_version(context: click.Context, _: click.Parameter, is_wanted: bool) 
 @click.group(
     cls=LazyGroup,
     commands_at={
-        "serve": "flintmq.cli.serving:serve_command",
-        "namesrv": "flintmq.cli.serving:namesrv_command",
-        "broker": "flintmq.cli.serving:broker_command",
+        "serve": "flintmq.cli.serve:serve_command",
+        "namesrv": "flintmq.cli.namesrv:namesrv_command",
+        "broker": "flintmq.cli.broker:broker_command",
         "store": "flintmq.cli.store:store",
         "pipeline": "flintmq.cli.pipeline:pipeline",
     },

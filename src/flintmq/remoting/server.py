@@ -31,9 +31,11 @@ def bind(host: str, port: int) -> socket.socket:
 
     A port of 0 takes a free one.  Raises BindError if the address cannot be had.
     """
+    # A text would be taken through the codec of international names, which has to be loaded.
+    name = host.encode() if host.isascii() else host
     try:
         family, _, _, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         bound = socket.socket(family, socket.SOCK_STREAM)
     except OSError as error:

@@ -1,6 +1,5 @@
 """All settings of a part at once: out of properties, into properties, and keys nobody knows."""
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -57,10 +56,13 @@ def unknown_keys(
     for table in tables:
         known.update(setting.key for setting in table.values())
         known.update(setting.printed_key for setting in table.values() if setting.printed_key)
-    by_lower_case = {key.lower(): key for key in sorted(known)}
-    unknown: dict[str, str | None] = {}
-    for key in properties:
-        if key not in known:
-            nearest = difflib.get_close_matches(key.lower(), by_lower_case, n=1, cutoff=0.75)
-            unknown[key] = by_lower_case[nearest[0]] if nearest else None
-    return unknown
+    unknown = [key for key in properties if key not in known]
+    return {key: _nearest(key, known) for key in unknown}
+
+
+def _nearest(key: str, known: Iterable[str]) -> str | None:
+    import difflib  # Only who misspelt a key has to wait for it.
+
+    by_lower_case = {each.lower(): each for each in sorted(known)}
+    nearest = difflib.get_close_matches(key.lower(), by_lower_case, n=1, cutoff=0.75)
+    return by_lower_case[nearest[0]] if nearest else None

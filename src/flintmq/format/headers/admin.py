@@ -1,9 +1,8 @@
 """Headers of administration: topics, groups, statistics, settings."""
 
-from dataclasses import dataclass
 from enum import IntEnum
 
-from flintmq.format.headers.codec import Header, Int32
+from flintmq.format.headers.codec import Header, Int32, header
 
 
 class TopicFilterType(IntEnum):
@@ -13,7 +12,7 @@ class TopicFilterType(IntEnum):
     MULTI_TAG = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class CreateTopicRequest(Header):
     """Creates a topic or replaces its configuration."""
 
@@ -27,21 +26,21 @@ class CreateTopicRequest(Header):
     order: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class TopicRequest(Header):
     """Asks for something about one topic, or deletes it: codes 202, 215, 300 and 351."""
 
     topic: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class GroupConfigRequest(Header):
     """Asks for the configuration of a subscription group."""
 
     group: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class DeleteGroupRequest(Header):
     """Deletes a subscription group and, if told so, its offsets."""
 
@@ -49,7 +48,7 @@ class DeleteGroupRequest(Header):
     remove_offset: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class ConsumeStatsRequest(Header):
     """Asks how far a group has come, in one topic or in all of them."""
 
@@ -57,14 +56,14 @@ class ConsumeStatsRequest(Header):
     topic: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class BrokerConsumeStatsRequest(Header):
     """Asks how far all groups of a broker have come."""
 
     is_order: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class ConsumeTimeSpanRequest(Header):
     """Asks for the times between which the messages of a group's queues lie."""
 
@@ -72,7 +71,7 @@ class ConsumeTimeSpanRequest(Header):
     group: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class CorrectionOffsetRequest(Header):
     """Asks for the least offsets of other groups on a topic."""
 
@@ -81,7 +80,7 @@ class CorrectionOffsetRequest(Header):
     filter_groups: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class CloneGroupOffsetRequest(Header):
     """Copies the offsets of one group to another."""
 
@@ -91,7 +90,7 @@ class CloneGroupOffsetRequest(Header):
     offline: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class BrokerStatsRequest(Header):
     """Asks for one statistic of a broker."""
 
@@ -99,7 +98,7 @@ class BrokerStatsRequest(Header):
     stats_key: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class BrokerConfigResponse(Header):
     """The data version of a broker's settings, as JSON."""
 

@@ -1,16 +1,14 @@
 """Headers about who is connected, and of the broker's requests to its clients."""
 
-from dataclasses import dataclass
-
-from flintmq.format.headers.codec import Header, Int32, Int64
+from flintmq.format.headers.codec import Header, Int32, Int64, header
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class NoFields(Header):
     """The header of requests and answers that say everything in their body, or nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class UnregisterClientRequest(Header, wire_names={"client_id": "clientID"}):
     """Takes a client out of its groups."""
 
@@ -19,21 +17,21 @@ class UnregisterClientRequest(Header, wire_names={"client_id": "clientID"}):
     consumer_group: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class ConsumerGroupRequest(Header):
     """Asks or tells something about one consumer group: codes 38, 40 and 203."""
 
     consumer_group: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class ProducerGroupRequest(Header):
     """Asks for the connections of a producer group."""
 
     producer_group: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class ConsumerRunningInfoRequest(Header):
     """Asks a consumer, through its broker, how it is doing."""
 
@@ -42,7 +40,7 @@ class ConsumerRunningInfoRequest(Header):
     jstack_enable: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class ConsumeDirectlyRequest(Header):
     """Has one consumer consume one message now; the broker adds its own name."""
 
@@ -52,7 +50,7 @@ class ConsumeDirectlyRequest(Header):
     broker_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class ResetOffsetRequest(Header):
     """Moves a group to a time; codes 220 (to clients) and 222 (to brokers)."""
 
@@ -62,7 +60,7 @@ class ResetOffsetRequest(Header):
     is_force: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class ConsumerStatusRequest(Header):
     """Asks for the offsets that clients of a group have reached; codes 221 and 223."""
 
@@ -71,7 +69,7 @@ class ConsumerStatusRequest(Header):
     client_addr: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class PushReplyRequest(Header):
     """Brings the reply to a request message to the client that waits for it."""
 

@@ -1,6 +1,6 @@
 """The one codec of all header classes: ext fields to typed values and back.
 
-A header is a frozen dataclass under `Header` whose annotations say everything:
+A header is a dataclass under `Header`, declared with `header`, whose annotations say everything:
 
     annotation            on the wire
     str                   the text itself
@@ -21,13 +21,24 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from typing import Annotated, Any, ClassVar, Final, NamedTuple, Self, TypeAlias
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    NamedTuple,
+    Self,
+    TypeAlias,
+    TypeVar,
+    dataclass_transform,
+)
 
 from flintmq.format.headers.compiled import (
     FieldPlan,
     compile_decode,
     compile_encode,
     compile_encode_json,
+    compile_init,
 )
 
 
@@ -56,11 +67,33 @@ class Header:
 
     _wire_names: ClassVar[Mapping[str, str]] = {}
 
+    def __init__(self, **values: Any) -> None:
+        """Take the fields by name; the first header of a class has its constructor written."""
+        cls = type(self)
+        init = cls.__init__ = compile_init(cls, _plans(cls))  # type: ignore[method-assign]
+        init(self, **values)
+
     def __init_subclass__(cls, *, wire_names: Mapping[str, str] | None = None) -> None:
         """Keep the names on the wire of fields that are not simply in camel case there."""
         # A dataclass with slots is made a second time, then without the arguments of its class.
         if wire_names is not None:
             cls._wire_names = wire_names
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash(self._values())
+
+    def __repr__(self) -> str:
+        plans = _plans(type(self))
+        shown = (f"{plan.name}={getattr(self, plan.name)!r}" for plan in plans)
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def _values(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, plan.name) for plan in _plans(type(self)))
 
     @classmethod
     def decode(cls, ext_fields: Mapping[str, str]) -> Self:
@@ -95,6 +128,25 @@ class Header:
     def wire_fields(cls) -> tuple[str, ...]:
         """Return the names that the fields of this header have on the wire."""
         return tuple(plan.wire_name for plan in _plans(cls))
+
+
+_Header = TypeVar("_Header", bound=Header)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+def header(cls: type[_Header]) -> type[_Header]:
+    """Make a class a frozen dataclass with slots, whose fields are given by name.
+
+    A process loads the headers of all requests and uses a few, so `dataclasses` writes no
+    constructor and no comparison for each: `Header` has them, and loading takes a third.
+    """
+    declare = dataclasses.dataclass(
+        frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False
+    )
+    declared = declare(cls)
+    # Else a class would have the constructor that was written for the one it extends.
+    declared.__init__ = Header.__init__  # type: ignore[method-assign]
+    return declared
 
 
 _DECODERS: Final[dict[type[Header], Callable[[Mapping[str, str]], Any]]] = {}

@@ -38,6 +38,22 @@ class FieldPlan(NamedTuple):
         return self.limit > 0
 
 
+def compile_init(kind: type, plans: Sequence[FieldPlan]) -> Callable[..., None]:
+    """Return the constructor of a header of class ``kind``, which takes its fields by name."""
+    scope: dict[str, Any] = {}
+    parameters, lines = ["self"], [" pass"]
+    if plans:
+        parameters.append("*")
+    for number, plan in enumerate(plans):
+        scope[f"set{number}"] = getattr(kind, plan.name).__set__
+        scope[f"default{number}"] = plan.default
+        parameters.append(plan.name if plan.is_required else f"{plan.name}=default{number}")
+        lines.append(f" set{number}(self, {plan.name})")
+    made = _made([f"def __init__({', '.join(parameters)}):", *lines], scope, "__init__")
+    made.__qualname__ = f"{kind.__qualname__}.__init__"
+    return made
+
+
 def compile_decode(kind: type, plans: Sequence[FieldPlan]) -> Callable[[Mapping[str, str]], Any]:
     """Return a function from ext fields to a header of class ``kind``."""
     scope: dict[str, Any] = {"kind": kind, "new": object.__new__, "small": SMALL.get}

@@ -1,11 +1,9 @@
 """Headers of the name server: registration, routes, key-value pairs."""
 
-from dataclasses import dataclass
-
-from flintmq.format.headers.codec import Header, Int32, Int64
+from flintmq.format.headers.codec import Header, Int32, Int64, header
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class RegisterBrokerRequest(Header):
     """Announces a broker and, in its body, its topics."""
 
@@ -18,7 +16,7 @@ class RegisterBrokerRequest(Header):
     body_crc32: Int32 = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class RegisterBrokerResponse(Header):
     """Tells a slave where its master is."""
 
@@ -26,7 +24,7 @@ class RegisterBrokerResponse(Header):
     master_addr: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class UnregisterBrokerRequest(Header):
     """Takes a broker out of all routes."""
 
@@ -36,7 +34,7 @@ class UnregisterBrokerRequest(Header):
     broker_id: Int64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class QueryDataVersionRequest(Header):
     """Asks whether the name server knows a broker's present topics."""
 
@@ -46,14 +44,14 @@ class QueryDataVersionRequest(Header):
     broker_id: Int64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class QueryDataVersionResponse(Header):
     """Whether a registration is needed."""
 
     changed: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class RouteRequest(Header):
     """Asks for the route of a topic."""
 
@@ -61,7 +59,7 @@ class RouteRequest(Header):
     accept_standard_json_only: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class PutKvConfigRequest(Header):
     """Sets a pair."""
 
@@ -70,7 +68,7 @@ class PutKvConfigRequest(Header):
     value: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class KvConfigRequest(Header):
     """Asks for a pair, or deletes it."""
 
@@ -78,42 +76,42 @@ class KvConfigRequest(Header):
     key: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class KvConfigResponse(Header):
     """The value of a pair."""
 
     value: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class KvNamespaceRequest(Header):
     """Asks for all pairs of a namespace."""
 
     namespace: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class WritePermRequest(Header):
     """Takes the write permission from the topics of a broker, or gives it back."""
 
     broker_name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class WipeWritePermResponse(Header):
     """How many topics lost the permission."""
 
     wipe_topic_count: Int32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class AddWritePermResponse(Header):
     """How many topics got the permission."""
 
     add_topic_count: Int32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class DeleteTopicInNamesrvRequest(Header):
     """Takes a topic out of the routes, of one cluster if one is named."""
 
@@ -121,7 +119,7 @@ class DeleteTopicInNamesrvRequest(Header):
     cluster_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class ClusterRequest(Header):
     """Asks for the topics of a cluster."""
 

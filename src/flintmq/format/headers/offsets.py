@@ -1,11 +1,9 @@
 """Headers of consumer offsets and of the bounds of queues."""
 
-from dataclasses import dataclass
-
-from flintmq.format.headers.codec import Header, Int32, Int64
+from flintmq.format.headers.codec import Header, Int32, Int64, header
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class QueryConsumerOffsetRequest(Header, wire_names={"broker_name": "bname"}):
     """Asks for the offset a group has committed.
 
@@ -19,7 +17,7 @@ class QueryConsumerOffsetRequest(Header, wire_names={"broker_name": "bname"}):
     broker_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class UpdateConsumerOffsetRequest(Header, wire_names={"broker_name": "bname"}):
     """Commits the offset of a group."""
 
@@ -30,7 +28,7 @@ class UpdateConsumerOffsetRequest(Header, wire_names={"broker_name": "bname"}):
     broker_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class QueueBoundRequest(Header, wire_names={"broker_name": "bname"}):
     """Asks for the minimum or maximum offset of a queue, or its earliest store time."""
 
@@ -39,7 +37,7 @@ class QueueBoundRequest(Header, wire_names={"broker_name": "bname"}):
     broker_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class SearchOffsetRequest(Header, wire_names={"broker_name": "bname"}):
     """Asks for the offset at a store time."""
 
@@ -49,14 +47,14 @@ class SearchOffsetRequest(Header, wire_names={"broker_name": "bname"}):
     broker_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class OffsetResponse(Header):
     """An offset of a queue."""
 
     offset: Int64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class EarliestStoreTimeResponse(Header):
     """The store time of the oldest message of a queue, or -1."""
 

@@ -1,11 +1,9 @@
 """Headers of pulling messages."""
 
-from dataclasses import dataclass
-
-from flintmq.format.headers.codec import Header, Int32, Int64
+from flintmq.format.headers.codec import Header, Int32, Int64, header
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class PullMessageRequest(Header, wire_names={"broker_name": "bname"}):
     """Asks for messages of one queue from an offset on."""
 
@@ -23,7 +21,7 @@ class PullMessageRequest(Header, wire_names={"broker_name": "bname"}):
     broker_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class PullMessageResponse(Header):
     """Where to pull next; answers of codes 0, 19, 20 and 21 have it."""
 

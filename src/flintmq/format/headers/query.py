@@ -1,11 +1,9 @@
 """Headers of looking messages up."""
 
-from dataclasses import dataclass
-
-from flintmq.format.headers.codec import Header, Int32, Int64
+from flintmq.format.headers.codec import Header, Int32, Int64, header
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class QueryMessageRequest(Header, wire_names={"unique_key_query": "_UNIQUE_KEY_QUERY"}):
     """Asks for the messages of a key, or of a unique id."""
 
@@ -17,7 +15,7 @@ class QueryMessageRequest(Header, wire_names={"unique_key_query": "_UNIQUE_KEY_Q
     unique_key_query: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class QueryMessageResponse(Header):
     """How far the key index has come."""
 
@@ -25,14 +23,14 @@ class QueryMessageResponse(Header):
     index_last_update_phyoffset: Int64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class ViewMessageRequest(Header):
     """Asks for the record at a physical offset."""
 
     offset: Int64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class QueryConsumeQueueRequest(Header):
     """Asks for units of a consume queue, judged by a group's filter if one is named."""
 

@@ -1,12 +1,11 @@
 """Headers of sending: single messages, batches, replies."""
 
-from dataclasses import dataclass
 from typing import Final
 
-from flintmq.format.headers.codec import Header, Int32, Int64
+from flintmq.format.headers.codec import Header, Int32, Int64, header
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class SendMessageRequest(Header, wire_names={"broker_name": "bname"}):
     """Asks to store a message or, if ``batch``, several.
 
@@ -48,12 +47,12 @@ _V2_NAMES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class SendMessageRequestV2(SendMessageRequest, wire_names=_V2_NAMES):
     """The same request with names of one letter, as codes 310, 320 and 325 carry it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class SendAnswer(Header, wire_names={"region": "MSG_REGION", "trace_on": "TRACE_ON"}):
     """What every answer to a send carries, refusals included."""
 
@@ -61,7 +60,7 @@ class SendAnswer(Header, wire_names={"region": "MSG_REGION", "trace_on": "TRACE_
     trace_on: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class SendMessageResponse(SendAnswer):
     """Where a message was stored; for a batch the ids stand with commas between them."""
 

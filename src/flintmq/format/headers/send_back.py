@@ -1,11 +1,9 @@
 """The header with which a consumer gives a message back."""
 
-from dataclasses import dataclass
-
-from flintmq.format.headers.codec import Header, Int32, Int64
+from flintmq.format.headers.codec import Header, Int32, Int64, header
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class SendBackRequest(Header, wire_names={"broker_name": "bname"}):
     """Asks to deliver a failed message again, later.
 

@@ -1,11 +1,9 @@
 """Headers of transactions."""
 
-from dataclasses import dataclass
-
-from flintmq.format.headers.codec import Header, Int32, Int64
+from flintmq.format.headers.codec import Header, Int32, Int64, header
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class EndTransactionRequest(Header, wire_names={"broker_name": "bname"}):
     """Says how a transaction ended.
 
@@ -23,7 +21,7 @@ class EndTransactionRequest(Header, wire_names={"broker_name": "bname"}):
     broker_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class CheckTransactionRequest(Header):
     """Asks a producer how a transaction ended."""
 
@@ -34,7 +32,7 @@ class CheckTransactionRequest(Header):
     offset_msg_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class ResumeCheckRequest(Header):
     """Puts a half message that was given up back among those to be checked."""
 
