@@ -28,7 +28,7 @@ from flintmq.format.host import pack_host
 from flintmq.format.index_file import IndexHeader, file_size, format_file_name
 from flintmq.format.java import string_hash
 from flintmq.format.record import BLANK_SIZE, encode_blank, encode_record
-from flintmq.spark.kernels.compiled import kernel
+from flintmq.kernels.compiled import kernel
 
 HOST: Final = pack_host("127.0.0.1", 10911)
 START_MS: Final = 1_700_000_000_000

@@ -233,6 +233,9 @@ def test_another_store_or_a_lost_part_is_refused(spark: SparkSession, tmp_path: 
     restored = restore(spark, to, tmp_path / "out")
     assert not restored.is_exact
     assert restored.record_count == 100 + report.record_count
+    assert [problem.partition(":")[0] for problem in restored.problems] == [
+        f"consumequeue/orders/{queue_id}" for queue_id in (0, 1)
+    ]
     keys = [row["keys"] for row in read(tmp_path / "out")]
     assert keys == [f"key-{n}" for n in (*range(100), *range(200 - report.record_count, 200))]
 
@@ -251,7 +254,7 @@ def test_an_archive_of_some_topics_is_restored_together(
     assert not restored.is_exact
     wanted = [row for row in read(store) if row["topic"] == "golden_audit"]
     assert without_place(read(out)) == without_place(wanted)
-    assert read(out)[0]["physicalOffset"] == 0
+    assert read(out)[0]["physicalOffset"] == restored.log_start > 0
     assert not problems(check(out))
     config = config_of(golden_set("rolled").expected(), out)
     with MessageStore(config, clock=ManualClock(START_MS), background=False) as opened:
@@ -325,6 +328,41 @@ def test_what_is_no_archive_is_refused(spark: SparkSession, tmp_path: Path) -> N
         (own / "run-000001.json").write_text(text)
         with pytest.raises(ArchiveError, match=words):
             ArchiveDirectory(tmp_path).manifests()
+
+
+@pytest.mark.parametrize("name", ["../escaped.json", "/escaped.json", "a/b.json", "..", ""])
+def test_a_manifest_names_no_file_outside_the_archive(
+    name: str, golden_archive: Path, tmp_path: Path
+) -> None:
+    to = tmp_path / "archive"
+    shutil.copytree(golden_archive, to)
+    path = to / "_flintmq" / "run-000001.json"
+    whole = path.read_text()
+    manifest = json.loads(whole)
+    manifest["stores"][0]["state_files"][name] = "0" * 64
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(ArchiveError, match="outside the archive"):
+        ArchiveDirectory(to).manifests()
+    manifest = json.loads(whole)
+    manifest["files"][0]["path"] = f"../{manifest['files'][0]['path']}"
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(ArchiveError, match="outside the archive"):
+        ArchiveDirectory(to).manifests()
+
+
+def test_a_manifest_that_does_not_speak_of_queues_is_one_of_a_store(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    root, to = make_store(tmp_path / "store", 20), tmp_path / "archive"
+    archive(spark, [str(root)], to)
+    path = to / "_flintmq" / "run-000001.json"
+    manifest = json.loads(path.read_text())
+    for name in ("queues", "cluster"):
+        assert manifest["stores"][0].pop(name) is None
+    path.write_text(json.dumps(manifest))
+    assert not ArchiveDirectory(to).manifests()[0].stores[0].is_live
+    assert archive(spark, [str(root)], to).run is None
+    assert restore(spark, to, tmp_path / "out").is_exact
 
 
 def test_two_restores_to_one_place_do_not_meet(

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from flintmq.format.compression import CompressionType, compress
 from flintmq.format.record import encode_record
+from flintmq.kernels.compiled import as_bytes
+from flintmq.kernels.records import walk_records
 from flintmq.spark import CorruptLogError
 from flintmq.spark.batches import BatchReader
 from flintmq.spark.bodies import stored_bodies
 from flintmq.spark.columns import arrow_schema, table_schema
-from flintmq.spark.kernels.compiled import as_bytes
-from flintmq.spark.kernels.records import walk_records
 from flintmq.spark.options import OnCorrupt
 from flintmq.spark.row_filter import Bounds, RowFilter
 from flintmq.spark.rows import Faults, RowBuilder

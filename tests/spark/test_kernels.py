@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 
 import flintmq
 from flintmq.format.record import CheckedRecord
+from flintmq.kernels.cache import cache_directory
+from flintmq.kernels.compiled import as_bytes
+from flintmq.kernels.crc import kept_crc
+from flintmq.kernels.properties import find_byte
+from flintmq.kernels.records import RecordTable, Stop, Walk, skip_records, walk_records
+from flintmq.kernels.texts import Pieces, gather, is_one_of, is_utf8
 from flintmq.offline.resync import whole_record
-from flintmq.spark.kernels.cache import cache_directory
-from flintmq.spark.kernels.compiled import as_bytes
-from flintmq.spark.kernels.crc import kept_crc
-from flintmq.spark.kernels.properties import find_byte
-from flintmq.spark.kernels.records import RecordTable, Stop, Walk, skip_records, walk_records
-from flintmq.spark.kernels.texts import Pieces, gather, is_one_of, is_utf8
 from flintmq.spark.plan import walked_starts
 from tests.golden.golden_sets import golden_set
 from tests.spark.log_bytes import LONG_MAX, RecordMaker, chain, ints, join, records
@@ -253,7 +253,7 @@ import resource, sys
 sys.path.insert(0, sys.argv[1])
 if sys.argv[2:]:
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
-from flintmq.spark.kernels import compiled, crc
+from flintmq.kernels import compiled, crc
 assert crc.__file__.startswith(sys.argv[1]), crc.__file__
 assert crc.kept_crc(compiled.as_bytes(b"123456789"), 0, 9) == 0x4BF43926
 print(sum(crc.kept_crc.stats.cache_hits.values()))

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from flintmq.format.index_file import ENTRY, ENTRY_SIZE
 from flintmq.format.record import CheckedRecord, check_record, encode_record
+from flintmq.kernels.compiled import as_bytes
+from flintmq.kernels.index import chain_breaks_at, first_entry_from, write_entries
+from flintmq.kernels.records import walk_records
 from flintmq.offline.derive import Derivation, UnitRun
 from flintmq.spark.derived import SplitViews
-from flintmq.spark.kernels.compiled import as_bytes
-from flintmq.spark.kernels.index import chain_breaks_at, first_entry_from, write_entries
-from flintmq.spark.kernels.records import walk_records
 from flintmq.spark.queue_numbers import QUEUES_AT_FIRST
 from tests.unit.offline.stores import HOST, LEVELS, START_MS
 

@@ -1,7 +1,7 @@
 """``flintmq pipeline archive``, ``restore`` and ``check-archive``."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,9 +24,9 @@ from flintmq.format.delay_levels import DelayLevels
 from flintmq.offline import OutputError
 
 if TYPE_CHECKING:
-    from flintmq.spark.jobs.archive import ArchiveReport
     from flintmq.spark.jobs.archive_check import ArchiveCheck
-    from flintmq.spark.jobs.live_archive import LiveArchiveReport
+    from flintmq.spark.jobs.archive_manifest import StoreRun
+    from flintmq.spark.jobs.archive_run import ArchiveReport
     from flintmq.spark.jobs.restore import RestoreReport
 
 archive_argument = click.argument(
@@ -64,24 +64,22 @@ def archive_command(
 ) -> int:
     """Keep messages as Parquet, by topic and day; run it again to add what is new.
 
-    An archive of store directories can be restored; one of live topics (--namesrv, --topic) can
-    be queried.
+    They come from store directories, or from live topics (--namesrv, --topic).  A store can be
+    restored from either.
     """
     live = check_source(directories, namesrv, topics, extra)
-    if live is not None:
-        return _archive_live(job, live, target)
-    jobs = load_extra("flintmq.spark.jobs.archive")
-    quick_check(directories)
-    with job.tasks("archive") as spark:
-        report: ArchiveReport = jobs.archive(
-            spark,
-            directories,
-            target.absolute(),
-            topics=topics or None,
-            on_corrupt=on_corrupt_mode(on_corrupt),
-            allow_gap=allow_gap,
-            **job.split_options(directories),
-        )
+    name = "archive" if live is None else "live_archive"
+    jobs = load_extra(f"flintmq.spark.jobs.{name}")
+    rules: dict[str, Any] = {"on_corrupt": on_corrupt_mode(on_corrupt), "allow_gap": allow_gap}
+    report: ArchiveReport
+    if live is None:
+        quick_check(directories)
+        rules |= {"topics": topics or None, **job.split_options(directories)}
+        with job.tasks("archive") as spark:
+            report = jobs.archive(spark, directories, target.absolute(), **rules)
+    else:
+        with job.tasks("archive") as spark:
+            report = jobs.archive_topics(spark, live, target.absolute(), **rules)
     if job.is_json:
         write_line(to_json(report))
         return EXIT_FINE
@@ -89,10 +87,7 @@ def archive_command(
         write_line(f"nothing new for {printable(str(report.archive))}")
         return EXIT_FINE
     for store in report.stores:
-        write_line(
-            f"{printable(store.name)}: {plural(store.record_count, 'record')} from "
-            f"{store.start} to {store.end} of {printable(store.path)}"
-        )
+        write_line(_store_text(store))
     write_line(
         f"run {report.run}: {plural(report.record_count, 'record')} of "
         f"{size_text(report.record_bytes)} in {plural(report.file_count, 'file')} of "
@@ -101,18 +96,16 @@ def archive_command(
     return EXIT_FINE
 
 
-def _archive_live(job: JobOptions, live: dict[str, str], target: Path) -> int:
-    jobs = load_extra("flintmq.spark.jobs.live_archive")
-    with job.session("archive") as spark:
-        report: LiveArchiveReport = jobs.archive_topics(spark, live, target.absolute())
-    if job.is_json:
-        write_line(to_json(report))
-    else:
-        write_line(
-            f"{plural(report.added_count, 'message')} added; {plural(report.row_count, 'message')} "
-            f"in {plural(report.file_count, 'file')} of {printable(str(report.archive))}"
-        )
-    return EXIT_FINE
+def _store_text(store: "StoreRun") -> str:
+    """Return what a run has taken of a store, or of a broker."""
+    taken = f"{printable(store.name)}: {plural(store.record_count, 'record')}"
+    if store.queues is None:
+        return f"{taken} from {store.start} to {store.end} of {printable(store.path)}"
+    moved = [queue for queue in store.queues if queue.start < queue.end]
+    of_all = f"{len(moved)} of {plural(len(store.queues), 'queue')}"
+    missing = sum(queue.end - queue.start - queue.record_count for queue in moved)
+    gone = f"; {plural(missing, 'message')} missing" if missing else ""
+    return f"{taken} from {of_all} of {printable(store.cluster or store.path)}{gone}"
 
 
 @click.command("restore")
@@ -157,6 +150,8 @@ def restore_command(
         f"{plural(report.log_file_count, 'file')}, {plural(report.queue_count, 'queue')}, "
         f"{plural(report.index_file_count, 'index file')}, now in {printable(str(report.output))}"
     )
+    for problem in report.problems:
+        write_line(printable(problem))
     return EXIT_FINE
 
 

@@ -85,7 +85,7 @@ def query_command(
     jobs = load_extra("flintmq.spark.jobs.query")
     failures = load_extra("flintmq.spark.failures")
     views = load_extra("flintmq.spark.jobs.query_views")
-    if live is None and not any(map(views.is_any_archive, sources)):
+    if live is None and not any(map(views.is_archive, sources)):
         quick_check(sources)
     # A bar would be in the way of rows that come while Spark still works.
     is_row_by_row = form in WRITERS and output is None and not job.is_json

@@ -12,8 +12,9 @@ A unit whose record_size is zero has never been written; readers stop there.  A 
 first unit does not belong at the start of its file is preceded by pre-blank units.
 """
 
+import functools
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from flintmq.format.buffer import Buffer
@@ -30,6 +31,10 @@ assert UNIT.size == UNIT_SIZE
 
 PRE_BLANK_SIZE: Final = 0x7FFFFFFF
 PRE_BLANK: Final = UNIT.pack(0, PRE_BLANK_SIZE, 0)
+
+UNIT_FIELD_COUNT: Final = 3
+_STRUCT_COUNT_MAX: Final = 1024
+"""Numbers of units whose layout is remembered."""
 
 
 class ConsumeQueueUnit(NamedTuple):
@@ -65,3 +70,13 @@ def read_units(source: Buffer) -> Iterator[ConsumeQueueUnit]:
             reason = f"record of {unit.record_size} bytes at {unit.physical_offset}"
             raise CorruptUnitError(reason, number * UNIT_SIZE)
         yield unit
+
+
+@functools.lru_cache(maxsize=_STRUCT_COUNT_MAX)
+def _units_struct(count: int) -> struct.Struct:
+    return struct.Struct(">" + UNIT.format.removeprefix(">") * count)
+
+
+def pack_units(fields: Sequence[int]) -> bytes:
+    """Return units behind each other, given physical offset, size and code of one by one."""
+    return _units_struct(len(fields) // UNIT_FIELD_COUNT).pack(*fields)

@@ -116,6 +116,11 @@ def string_hash(text: str) -> int:
     return signed(_units_hash(text, 0))
 
 
+def key_prefix_hash(topic: str) -> int:
+    """Return the unsigned hash of what stands before each key of a topic in the key index."""
+    return string_hash(topic + "#") & _MASK
+
+
 def index_hash(unsigned: int) -> int:
     """Return the non-negative hash the key index stores for an unsigned Java hash.
 

@@ -63,10 +63,15 @@ def encode_offset_id(host: Buffer, physical_offset: int) -> str:
 
 def encode_offset_ids(host: Buffer, physical_offsets: Sequence[int]) -> str:
     """Return the ids of several messages of one store, with commas between them."""
-    start = _host_text(bytes(host))
     if not 0 <= min(physical_offsets) <= max(physical_offsets) <= OFFSET_MAX:
         raise RecordTooLargeError("physical offset", max(physical_offsets), OFFSET_MAX)
-    return ",".join([f"{start}{at:016X}" for at in physical_offsets])
+    return packed_offset_ids(host, struct.pack(f">{len(physical_offsets)}q", *physical_offsets))
+
+
+def packed_offset_ids(host: Buffer, physical_offsets: bytes) -> str:
+    """Return the same of offsets given as big-endian numbers of eight bytes, none negative."""
+    start = _host_text(bytes(host))
+    return start + physical_offsets.hex(",", _OFFSET.size).upper().replace(",", f",{start}")
 
 
 @functools.lru_cache(maxsize=_HOST_COUNT_MAX)

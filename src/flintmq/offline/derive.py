@@ -13,7 +13,7 @@ from flintmq.format.consume_queue import UNIT
 from flintmq.format.delay_levels import DelayLevels
 from flintmq.format.errors import CorruptRecordError
 from flintmq.format.hash_batch import BATCH_COUNT_MAX, hash_keys
-from flintmq.format.java import index_hash, string_hash
+from flintmq.format.java import index_hash, key_prefix_hash
 from flintmq.format.properties import decode_properties
 from flintmq.format.record import CheckedRecord, dispatch_fields, index_keys
 from flintmq.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
@@ -230,7 +230,7 @@ class Derivation:
         if len(self._prefix_cache) >= CACHE_COUNT_MAX:
             self._prefix_cache.clear()
         text = topic.decode("utf-8", "replace")
-        prefix = self._prefix_cache[topic] = string_hash(text + "#") & 0xFFFFFFFF
+        prefix = self._prefix_cache[topic] = key_prefix_hash(text)
         return prefix
 
     def _flush_keys(self) -> None:

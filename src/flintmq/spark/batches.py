@@ -7,11 +7,11 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from flintmq.kernels.records import RecordTable, walk_records
+from flintmq.kernels.texts import first_not_utf8
 from flintmq.spark.bodies import sent_bodies, stored_bodies
 from flintmq.spark.columns import CORRUPT_REASON, CORRUPT_SIZE
 from flintmq.spark.errors import CorruptLogError
-from flintmq.spark.kernels.records import RecordTable, walk_records
-from flintmq.spark.kernels.texts import first_not_utf8
 from flintmq.spark.options import OnCorrupt
 from flintmq.spark.row_filter import RowFilter
 from flintmq.spark.rows import Faults, RowBuilder

@@ -7,10 +7,10 @@ import numpy as np
 from flintmq.format.compression import decompress
 from flintmq.format.errors import CompressionError
 from flintmq.format.sys_flag import COMPRESSED, compression_type
+from flintmq.kernels.compiled import Bytes
+from flintmq.kernels.records import RecordTable
+from flintmq.kernels.texts import Pieces
 from flintmq.offline.messages import BODY_SIZE_MAX
-from flintmq.spark.kernels.compiled import Bytes
-from flintmq.spark.kernels.records import RecordTable
-from flintmq.spark.kernels.texts import Pieces
 
 
 class Bodies(NamedTuple):

@@ -19,15 +19,15 @@ from flintmq.format.errors import CorruptRecordError
 from flintmq.format.java import extend_hash, index_hash
 from flintmq.format.record import CheckedRecord, dispatch_fields, index_keys
 from flintmq.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from flintmq.offline.derive import queue_claims
-from flintmq.spark.kernels.compiled import Bytes, Ints, Longs
-from flintmq.spark.kernels.derive import (
+from flintmq.kernels.compiled import Bytes, Ints, Longs
+from flintmq.kernels.derive import (
     IS_MULTI,
     IS_ODD,
     derive_fields,
     gather_runs,
 )
-from flintmq.spark.kernels.records import RecordTable
+from flintmq.kernels.records import RecordTable
+from flintmq.offline.derive import queue_claims
 from flintmq.spark.queue_numbers import QueueName, QueueNumbers, key_prefix
 
 HASHES_PER_RECORD: Final = 4

@@ -14,13 +14,13 @@ from typing import NamedTuple
 import numpy as np
 
 from flintmq.format.index_file import ENTRY, HEADER_SIZE, IndexHeader, entry_position, file_size
+from flintmq.kernels.compiled import as_bytes
+from flintmq.kernels.index import chain_breaks_at, entries_match, first_entry_from
 from flintmq.offline.index_geometry import IndexGeometry
 from flintmq.offline.layout import DataFile, StoreLayout
 from flintmq.offline.log_files import LogFiles
 from flintmq.offline.regions import Regions, open_for_reading
 from flintmq.spark.derived import Entries
-from flintmq.spark.kernels.compiled import as_bytes
-from flintmq.spark.kernels.index import chain_breaks_at, entries_match, first_entry_from
 
 
 class UsedFile(NamedTuple):

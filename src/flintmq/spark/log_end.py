@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from flintmq.format.record import Blank, CheckedRecord, check_record
+from flintmq.kernels.compiled import Ints, as_bytes
+from flintmq.kernels.records import Stop, walk_records
 from flintmq.offline.regions import open_for_reading
 from flintmq.offline.resync import whole_record
-from flintmq.spark.kernels.compiled import Ints, as_bytes
-from flintmq.spark.kernels.records import Stop, walk_records
 from flintmq.spark.options import ReadOptions
 from flintmq.spark.plan import StorePlan
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 from flintmq.errors import FlintError
+from flintmq.kernels.compiled import Bytes, as_bytes
+from flintmq.kernels.records import RecordTable, Stop, walk_records
 from flintmq.offline.layout import DataFile, StoreLayout
 from flintmq.offline.log_files import LogFiles
 from flintmq.offline.regions import Regions, open_for_reading
 from flintmq.offline.resync import candidates, whole_record
 from flintmq.offline.scan import Damage, LogScan, Tail
-from flintmq.spark.kernels.compiled import Bytes, as_bytes
-from flintmq.spark.kernels.records import RecordTable, Stop, walk_records
 
 ROWS_MAX: Final = 65_536
 BYTES_MAX: Final = 32 << 20

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from flintmq.format.record import BLANK_SIZE
+from flintmq.kernels.compiled import as_bytes
+from flintmq.kernels.records import skip_records
 from flintmq.offline.dump import TIME_SLACK_MS
 from flintmq.offline.layout import DataFile, StoreLayout, find_store
 from flintmq.offline.log_files import LogFiles
@@ -21,8 +23,6 @@ from flintmq.offline.queue_proof import QueueProof, queue_proof
 from flintmq.offline.regions import Regions, open_for_reading
 from flintmq.offline.resync import find_proven, written_bounds
 from flintmq.spark.errors import OptionError
-from flintmq.spark.kernels.compiled import as_bytes
-from flintmq.spark.kernels.records import skip_records
 from flintmq.spark.options import ReadOptions
 from flintmq.spark.row_filter import Bounds
 from flintmq.spark.split_scan import LogSplit

@@ -4,11 +4,11 @@ from typing import Final
 
 import numpy as np
 
-from flintmq.format.java import string_hash
+from flintmq.format.java import key_prefix_hash
+from flintmq.kernels.compiled import Bytes, Ints
+from flintmq.kernels.derive import number_queues, place_queues
+from flintmq.kernels.records import RecordTable
 from flintmq.model.topics import SCHEDULE_TOPIC
-from flintmq.spark.kernels.compiled import Bytes, Ints
-from flintmq.spark.kernels.derive import number_queues, place_queues
-from flintmq.spark.kernels.records import RecordTable
 
 QUEUES_AT_FIRST: Final = 1024
 """Queues of a split for which there is room before the tables grow."""
@@ -23,7 +23,7 @@ QueueName = tuple[bytes, int]
 
 def key_prefix(topic: bytes) -> int:
     """Return the unsigned hash of the text that precedes each key of a topic."""
-    return string_hash(topic.decode("utf-8", "replace") + "#") & 0xFFFFFFFF
+    return key_prefix_hash(topic.decode("utf-8", "replace"))
 
 
 class QueueNumbers:

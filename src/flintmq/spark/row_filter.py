@@ -18,9 +18,9 @@ from pyspark.sql.datasource import (
 )
 
 from flintmq.format.record import CheckedRecord
-from flintmq.spark.kernels.compiled import Bools, Bytes, Ints, Longs
-from flintmq.spark.kernels.records import RecordTable
-from flintmq.spark.kernels.texts import is_one_of
+from flintmq.kernels.compiled import Bools, Bytes, Ints, Longs
+from flintmq.kernels.records import RecordTable
+from flintmq.kernels.texts import is_one_of
 from flintmq.spark.options import ReadOptions
 
 LONG_MIN: Final = -(1 << 63)

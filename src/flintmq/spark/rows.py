@@ -6,9 +6,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from flintmq.format.sys_flag import BORN_HOST_V6, STORE_HOST_V6
-from flintmq.model import property_names
-from flintmq.spark.columns import CORRUPT_REASON, CORRUPT_SIZE
-from flintmq.spark.kernels.columns import (
+from flintmq.kernels.columns import (
     host_array,
     id_array,
     map_array,
@@ -18,10 +16,12 @@ from flintmq.spark.kernels.columns import (
     time_array,
     with_default,
 )
-from flintmq.spark.kernels.compiled import Bytes
-from flintmq.spark.kernels.properties import PropertyTable, read_properties
-from flintmq.spark.kernels.records import RecordTable
-from flintmq.spark.kernels.texts import Gathered, Pieces
+from flintmq.kernels.compiled import Bytes
+from flintmq.kernels.properties import PropertyTable, read_properties
+from flintmq.kernels.records import RecordTable
+from flintmq.kernels.texts import Gathered, Pieces
+from flintmq.model import property_names
+from flintmq.spark.columns import CORRUPT_REASON, CORRUPT_SIZE
 from flintmq.spark.row_filter import TIME_MAX_MS, TIME_MIN_MS
 
 _NUMBERS: Final = {

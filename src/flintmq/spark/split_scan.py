@@ -16,12 +16,12 @@ from pyspark.sql.datasource import InputPartition
 from flintmq.errors import FlintError
 from flintmq.format.errors import CorruptRecordError, EndOfRecords
 from flintmq.format.record import Blank, CheckedRecord, check_record
+from flintmq.kernels.compiled import as_bytes
+from flintmq.kernels.records import RecordTable, Stop, Walk, walk_records
 from flintmq.offline.queue_proof import queue_proof
 from flintmq.offline.regions import open_for_reading
 from flintmq.offline.resync import record_behind, whole_record, written_bounds
 from flintmq.spark.errors import SplitError
-from flintmq.spark.kernels.compiled import as_bytes
-from flintmq.spark.kernels.records import RecordTable, Stop, Walk, walk_records
 
 ROWS_MAX: Final = 16_384
 BYTES_MAX: Final = 16 << 20

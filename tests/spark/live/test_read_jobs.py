@@ -49,22 +49,33 @@ def test_query_and_stats_read_live_topics(namesrv: str, capsys: pytest.CaptureFi
     assert [one["volume"]["messageCount"] for one in report["tags"]["items"]] == [20, 5]
 
 
-def test_an_archive_of_live_topics_grows_and_is_queried(
+def test_an_archive_of_live_topics_grows_is_queried_checked_and_restored(
     cluster: EmbeddedCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    archive = str(tmp_path / "archive")
+    archive, out = str(tmp_path / "archive"), str(tmp_path / "store")
+    with Admin(cluster.namesrv) as admin:
+        admin.set_topic("kept", 2)
     command = ["pipeline", "archive", "--namesrv", cluster.namesrv, "--topic", "kept"]
     for first, last, words in (
-        (0, 10, "10 messages added; 10 "),
-        (10, 15, "5 messages added; 15 "),
+        (0, 10, ["broker-a: 10 records from 2 of 2 queues of DefaultCluster", "run 1: 10 records"]),
+        (10, 11, ["broker-a: 1 record from 1 of 2 queues of DefaultCluster", "run 2: 1 record of"]),
     ):
         send(cluster, "kept", range(first, last), tag="A")
         assert run([*command, "--to", archive]) == EXIT_FINE
-        assert capsys.readouterr().out.startswith(words)
+        lines = capsys.readouterr().out.splitlines()
+        assert [line[: len(word)] for line, word in zip(lines, words, strict=True)] == words
+    assert run([*command, "--to", archive]) == EXIT_FINE
+    assert capsys.readouterr().out.startswith("nothing new for")
     sql = "SELECT topic, count(DISTINCT body) AS n, max(path) FROM messages GROUP BY 1"
     assert run(["pipeline", "query", archive, sql, "--format", "json"]) == EXIT_FINE
     rows = json.loads(capsys.readouterr().out)["rows"]
-    assert rows == [{"topic": "kept", "n": 15, "max(path)": None}]
+    assert rows == [{"topic": "kept", "n": 11, "max(path)": None}]
+    assert run(["pipeline", "check-archive", archive]) == EXIT_FINE
+    assert capsys.readouterr().out == "2 runs, 2 files, 11 records: sound\n"
+    assert run(["pipeline", "restore", archive, "--out", out, "--format", "json"]) == EXIT_FINE
+    report = json.loads(capsys.readouterr().out)
+    assert (report["store"], report["recordCount"], report["problems"]) == ("broker-a", 11, [])
+    assert run(["store", "verify", out]) == EXIT_FINE
 
 
 def test_every_command_of_the_page_runs(

@@ -6,8 +6,6 @@ that the record's own bytes come out again.
 """
 
 import hashlib
-import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -17,11 +15,11 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from flintmq.kernels.compiled import as_bytes
 from flintmq.offline.index_geometry import find_geometry
 from flintmq.offline.layout import find_store
 from flintmq.offline.log_files import LogFiles
 from flintmq.offline.regions import Regions, open_for_reading
-from flintmq.offline.store_lock import hold_directory
 from flintmq.spark.columns import MESSAGE
 from flintmq.spark.errors import ArchiveError
 from flintmq.spark.jobs.archive_columns import ExactRows, archive_schema
@@ -29,12 +27,10 @@ from flintmq.spark.jobs.archive_manifest import (
     ArchivedFile,
     ArchiveDirectory,
     LastRecord,
-    Manifest,
     StoreRun,
-    add_checksums,
 )
-from flintmq.spark.jobs.archive_writer import PartitionedWriter
-from flintmq.spark.kernels.compiled import as_bytes
+from flintmq.spark.jobs.archive_run import ArchiveReport, ArchiveRun, begin_run, counted
+from flintmq.spark.jobs.archive_writer import Written, write_rows
 from flintmq.spark.log_end import LogEnd, LogRange
 from flintmq.spark.log_read import LogRead
 from flintmq.spark.options import AccessPath, OnCorrupt, ReadOptions
@@ -44,19 +40,6 @@ from flintmq.spark.split_scan import LogSplit
 
 SPLIT_SIZE: Final = 256 << 20
 """Larger than for a scan: a task writes a file for each topic and day that it meets."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveReport:
-    """What a run has added; ``run`` is None when there was nothing new."""
-
-    archive: Path
-    run: int | None
-    stores: tuple[StoreRun, ...]
-    record_count: int
-    record_bytes: int
-    file_count: int
-    file_bytes: int
 
 
 def archive(
@@ -77,14 +60,12 @@ def archive(
     broker has deleted meanwhile.
 
     Raises:
-        ArchiveError: the archive holds another store of that name, was made of other topics, or
-            a part of the log is gone.
+        ArchiveError: the archive holds another store of that name, was made of other topics or
+            of live ones, or a part of the log is gone.
         StoreInUseError: another run is adding to the archive.
     """
     if on_corrupt is OnCorrupt.ROW:
         raise ArchiveError(str(to), "damage has no row in an archive: it fails or is left out")
-    target = ArchiveDirectory(Path(to).resolve())
-    target.own.mkdir(parents=True, exist_ok=True)
     # Executors may run elsewhere, so paths are whole ones.
     names = {
         str(directory.absolute()): broker_name(directory, broker_names or {})
@@ -99,9 +80,8 @@ def archive(
         split_size=split_size,
         broker_names={path: name for path, name in names.items() if name is not None},
     )
-    with hold_directory(target.own):
-        target.prepare()
-        return _Run(spark, target, options, allow_gap=allow_gap).add()
+    with begin_run(spark, to, is_live=False) as run:
+        return _Stores(run, options, allow_gap=allow_gap).add()
 
 
 def archived_messages(spark: SparkSession, archive: Path | str) -> DataFrame:
@@ -117,23 +97,13 @@ def archived_messages(spark: SparkSession, archive: Path | str) -> DataFrame:
     return reader.parquet(*paths)
 
 
-class _Run:
-    """One run."""
+class _Stores:
+    """One run over stores."""
 
-    def __init__(
-        self,
-        spark: TaskSession,
-        target: ArchiveDirectory,
-        options: ReadOptions,
-        *,
-        allow_gap: bool,
-    ) -> None:
-        self._spark = spark
-        self._target = target
+    def __init__(self, run: ArchiveRun, options: ReadOptions, *, allow_gap: bool) -> None:
+        self._run = run
         self._options = options
         self._allow_gap = allow_gap
-        self._known = target.manifests()
-        self._run = max((manifest.run for manifest in self._known), default=0) + 1
 
     def add(self) -> ArchiveReport:
         self._check_topics()
@@ -143,20 +113,14 @@ class _Run:
             if names.count(name) > 1:
                 raise ArchiveError(name, "two directories have this name; give them brokerNames")
         if all(store.start == store.end for store in stores):
-            return self._report(None, stores, ())
+            return self._run.nothing_new(stores)
         files = self._write(stores)
-        manifest = Manifest(
-            run=self._run,
-            created_ms=time.time_ns() // 1_000_000,
+        return self._run.publish(
             topics=self._topics,
             on_corrupt=self._options.on_corrupt.value,
-            stores=tuple(
-                self._counted(number, store, files) for number, store in enumerate(stores)
-            ),
+            stores=[self._finished(number, store, files) for number, store in enumerate(stores)],
             files=files,
         )
-        self._target.publish(manifest)
-        return self._report(self._run, manifest.stores, files)
 
     @property
     def _topics(self) -> tuple[str, ...] | None:
@@ -164,21 +128,21 @@ class _Run:
         return None if topics is None else tuple(sorted(topics))
 
     def _check_topics(self) -> None:
-        for manifest in self._known[:1]:
+        for manifest in self._run.known[:1]:
             if manifest.topics != self._topics:
                 had, given = (
                     "all topics" if topics is None else ", ".join(topics)
                     for topics in (manifest.topics, self._topics)
                 )
                 reason = f"was made of {had}, and this run is of {given}"
-                raise ArchiveError(str(self._target.root), reason)
+                raise ArchiveError(str(self._run.root), reason)
 
     def _begin(self, directory: Path) -> StoreRun:
         """Return what is new in a store, without its counts."""
         plan = StorePlan(directory, self._options)
         found = LogEnd(directory, self._options).look()
         name = plan.broker_name or str(directory.resolve())
-        before = [one for manifest in self._known for one in manifest.stores if one.name == name]
+        before = self._run.known_as(name)
         start = found.start
         if before:
             start = self._go_on(directory, before, found)
@@ -232,55 +196,19 @@ class _Run:
             for store in stores
             for split in StorePlan(Path(store.path), self._options).between(store.start, store.end)
         ]
-        task_root = self._target.pending / "tasks"
         tasks = [
-            ArchiveTask(number, name, split, self._options, str(task_root))
+            ArchiveTask(number, name, split, self._options, self._run.task_root)
             for number, (name, split) in enumerate(places)
         ]
-        context = self._spark.sparkContext
-        found = context.parallelize(tasks, max(len(tasks), 1)).map(ArchiveTask.run).collect()
-        return tuple(
-            self._target.collect(Path(directory), file, self._run)
-            for directory, files in found
-            for file in files
-        )
+        return self._run.collect(self._run.done_by(tasks))
 
-    def _counted(self, number: int, store: StoreRun, files: Sequence[ArchivedFile]) -> StoreRun:
+    def _finished(self, number: int, store: StoreRun, files: Sequence[ArchivedFile]) -> StoreRun:
         """Return a store with what was written of it, its state files copied."""
-        mine = [file for file in files if file.store == store.name]
+        last = max((file.last for file in files if file.store == store.name), default=None)
         return replace(
-            store,
-            record_count=sum(file.rows for file in mine),
-            record_bytes=sum(file.record_bytes for file in mine),
-            checksum=add_checksums(*(file.checksum for file in mine)),
-            last=last_record(store.path, max((file.last for file in mine), default=None)),
-            state_files=self._copy_state(number, store),
-        )
-
-    def _copy_state(self, number: int, store: StoreRun) -> dict[str, str]:
-        target = self._target.state_directory(self._run, number)
-        target.mkdir(parents=True)
-        copied: dict[str, str] = {}
-        for path in find_store(Path(store.path)).state_files:
-            try:
-                content = path.read_bytes()
-            except FileNotFoundError:
-                continue  # Java deletes a file before it renames the new one; a backup is there.
-            (target / path.name).write_bytes(content)
-            copied[path.name] = hashlib.sha256(content).hexdigest()
-        return copied
-
-    def _report(
-        self, run: int | None, stores: Sequence[StoreRun], files: Sequence[ArchivedFile]
-    ) -> ArchiveReport:
-        return ArchiveReport(
-            archive=self._target.root,
-            run=run,
-            stores=tuple(stores),
-            record_count=sum(store.record_count for store in stores),
-            record_bytes=sum(store.record_bytes for store in stores),
-            file_count=len(files),
-            file_bytes=sum(file.size for file in files),
+            counted(store, files),
+            last=last_record(store.path, last),
+            state_files=self._run.keep_state(number, _state_of(Path(store.path))),
         )
 
 
@@ -294,16 +222,9 @@ class ArchiveTask:
     options: ReadOptions
     root: str
 
-    def run(self) -> tuple[str, list[ArchivedFile]]:
-        """Write the rows; return the directory of this attempt and its files.
-
-        Another attempt, of a task that is run again, has a directory of its own.
-        """
-        directory = Path(self.root) / f"{self.number}-{uuid.uuid4().hex}"
-        writer = PartitionedWriter(directory, self.store, self.number)
-        for batch in self._rows():
-            writer.add(batch)
-        return str(directory), writer.finish()
+    def run(self) -> Written:
+        """Write the rows; return where, and which files."""
+        return write_rows(self.root, self.store, self.number, self._rows())
 
     def _rows(self) -> Iterator[pa.RecordBatch]:
         split = self.split
@@ -316,7 +237,18 @@ class ArchiveTask:
         exact = ExactRows(self.store)
         with closing(region):
             for batch in rows:
-                yield exact.complete(batch, as_bytes(region.view), split.file_start)
+                positions = batch.column("physicalOffset").to_numpy() - split.file_start
+                yield exact.complete(batch, as_bytes(region.view), positions)
+
+
+def _state_of(directory: Path) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for path in find_store(directory).state_files:
+        try:
+            found[path.name] = path.read_bytes()
+        except FileNotFoundError:
+            continue  # Java deletes a file before it renames the new one; a backup is there.
+    return found
 
 
 def _record_digest(directory: Path, physical_offset: int) -> tuple[int, str] | None:

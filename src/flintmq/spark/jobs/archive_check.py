@@ -55,7 +55,9 @@ def check_archive(spark: TaskSession, archive: Path | str) -> ArchiveCheck:
         for rows, problem in context.parallelize(files, slices).map(check).collect():
             record_count += rows
             problems += [problem] if problem else []
-    problems += [*_sum_problems(manifests), *_strays(target, manifests)]
+    problems += _sum_problems(manifests)
+    problems += _state_problems(target, manifests)
+    problems += _strays(target, manifests)
     return ArchiveCheck(
         archive=target.root,
         run_count=len(manifests),
@@ -121,6 +123,24 @@ def _sum_problems(manifests: Sequence[Manifest]) -> Iterator[str]:
                     f"run {manifest.run}: the files of {store.name} are not the records that the "
                     "manifest counts"
                 )
+            queues = store.queues
+            if queues is not None and store.record_count != sum(one.record_count for one in queues):
+                yield (
+                    f"run {manifest.run}: the queues of {store.name} have other records than the "
+                    "manifest counts"
+                )
+
+
+def _state_problems(target: ArchiveDirectory, manifests: Sequence[Manifest]) -> Iterator[str]:
+    """Yield the state files that are not what they were."""
+    for manifest in manifests:
+        for number, store in enumerate(manifest.stores):
+            directory = target.state_directory(manifest.run, number)
+            for name, digest in store.state_files.items():
+                path = directory / name
+                if not path.is_file() or file_sha256(path) != digest:
+                    where = path.relative_to(target.root)
+                    yield f"{where}: is not the state file that was archived"
 
 
 def _strays(target: ArchiveDirectory, manifests: Sequence[Manifest]) -> Iterator[str]:

@@ -19,6 +19,8 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from flintmq.format.sys_flag import COMPRESSED
+from flintmq.kernels.compiled import Bools, Bytes, Longs
+from flintmq.kernels.texts import NULL, Pieces, gather
 from flintmq.spark.columns import BINARY, LONG, MESSAGE, STRING, ColumnSet
 from flintmq.spark.jobs.record_codec import (
     body_places,
@@ -28,8 +30,6 @@ from flintmq.spark.jobs.record_codec import (
     joined_properties,
     property_places,
 )
-from flintmq.spark.kernels.compiled import Bools, Bytes, Longs
-from flintmq.spark.kernels.texts import NULL, Pieces, gather
 
 STORED_BODY: Final = "storedBody"
 RAW_PROPERTIES: Final = "rawProperties"
@@ -69,9 +69,8 @@ class ExactRows:
 
     store: str
 
-    def complete(self, batch: pa.RecordBatch, data: Bytes, base: int) -> pa.RecordBatch:
-        """Return the rows with all columns; ``data`` is their log file, ``base`` its offset."""
-        positions = batch.column("physicalOffset").to_numpy() - base
+    def complete(self, batch: pa.RecordBatch, data: Bytes, positions: Longs) -> pa.RecordBatch:
+        """Return the rows with all columns; their records start at ``positions`` of ``data``."""
         sizes = batch.column("storeSize").to_numpy()
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         columns |= self._raw_parts(batch, data, positions)

@@ -2,7 +2,7 @@
 
     messages/run=000001/topic=…/day=…/*.parquet   the rows of a run
     _flintmq/run-000001.json                      its manifest: counts, checksums, ranges
-    _flintmq/state/000001/0/*.json                state files of each store, as they were
+    _flintmq/state/000001/0/*.json                state files of each store or broker
     _flintmq/current.json                         the runs that count
     _flintmq/lock                                 held while something is added
     _pending/rows, _pending/tasks                 a run that is being written
@@ -39,11 +39,38 @@ class LastRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreRun:
-    """What one run has taken from one store.
+class QueueEnd:
+    """The last record of a live queue that was archived: by it the queue is known again."""
 
-    ``start`` and ``end`` are the part of the log that was read.  ``checksum`` is the sum, modulo
-    2^64, of the FNV-1a hashes of the records' bytes, so their order does not matter.
+    queue_offset: int
+    physical_offset: int
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRun:
+    """What one run has taken from one live queue: the offsets from ``start`` to before ``end``.
+
+    There are fewer records than offsets only where some were gone or damaged.  ``last`` is that
+    of an earlier run where this one found none.
+    """
+
+    topic: str
+    queue_id: int
+    start: int
+    end: int
+    record_count: int
+    last: QueueEnd | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreRun:
+    """What one run has taken from one store, or from the live queues of one broker.
+
+    ``start`` and ``end`` are the part of the log that was read; of a broker, where its first
+    record starts and its last one ends, and zero both if there was none.  ``checksum`` is the
+    sum, modulo 2^64, of the FNV-1a hashes of the records' bytes, so their order does not matter.
     """
 
     name: str
@@ -61,6 +88,14 @@ class StoreRun:
     index_entries: int | None
     state_files: dict[str, str] = field(default_factory=dict)
     """SHA-256 by name."""
+    cluster: str | None = None
+    queues: tuple[QueueRun, ...] | None = None
+    """Of a broker, every queue that was looked at; None for a store."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a broker gave the records, rather than files."""
+        return self.queues is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,9 +182,17 @@ class ArchiveDirectory:
             reason = f"has the version {values.get('version')!r}; known is {VERSION}"
             raise ArchiveError(str(path), reason)
         try:
-            return _manifest_of(values)
-        except (KeyError, TypeError) as error:
+            manifest = _manifest_of(values)
+            names = [Path(name) for store in manifest.stores for name in store.state_files]
+            files = [Path(file.path) for file in manifest.files]
+        except (KeyError, TypeError, AttributeError) as error:
             raise ArchiveError(str(path), f"is no manifest: {error!r}") from error
+        for outside in [
+            *[name for name in names if len(name.parts) != 1],
+            *[file for file in (*names, *files) if file.is_absolute() or ".." in file.parts],
+        ]:
+            raise ArchiveError(str(path), f"names a file outside the archive: {outside}")
+        return manifest
 
     def prepare(self) -> None:
         """Make the directories, and remove what runs have left that were interrupted."""
@@ -184,7 +227,8 @@ class ArchiveDirectory:
         _sync_tree(rows)
         _sync_tree(self.own)
         rows.rename(self.run_directory(manifest.run))
-        shutil.rmtree(self.pending)
+        # Tasks of a driver that was killed may still write there; the next run removes that.
+        shutil.rmtree(self.pending, ignore_errors=True)
         sync_directory(self.messages)
         sync_directory(self.root)
         write_json(self._manifest_path(manifest.run), dataclasses.asdict(manifest))
@@ -233,16 +277,30 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _manifest_of(values: dict[str, Any]) -> Manifest:
-    stores = []
-    for one in values["stores"]:
-        last = None if one["last"] is None else LastRecord(**one["last"])
-        stores.append(StoreRun(**{**one, "last": last}))
     topics = values["topics"]
     return Manifest(
         run=values["run"],
         created_ms=values["created_ms"],
         topics=None if topics is None else tuple(topics),
         on_corrupt=values["on_corrupt"],
-        stores=tuple(stores),
+        stores=tuple(map(_store_run_of, values["stores"])),
         files=tuple(ArchivedFile(**one) for one in values["files"]),
     )
+
+
+def _store_run_of(values: dict[str, Any]) -> StoreRun:
+    last = values["last"]
+    # Archives of stores that were made before there were live ones do not speak of queues.
+    queues = values.get("queues")
+    return StoreRun(
+        **{
+            **values,
+            "last": None if last is None else LastRecord(**last),
+            "queues": None if queues is None else tuple(map(_queue_run_of, queues)),
+        }
+    )
+
+
+def _queue_run_of(values: dict[str, Any]) -> QueueRun:
+    last = values["last"]
+    return QueueRun(**{**values, "last": None if last is None else QueueEnd(**last)})

@@ -4,10 +4,11 @@ The names of the directories are those that Spark gives partitions, so that Spar
 """
 
 import re
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +33,25 @@ _COLUMNS: Final = pa.schema([one for one in ARCHIVE.arrow() if one.name not in (
 
 Partition: TypeAlias = tuple[str, str]
 """Topic and day."""
+
+
+class Written(NamedTuple):
+    """What a task has written: the directory of this attempt, and its files by their paths there.
+
+    Another attempt, of a task that is run again, has a directory of its own.
+    """
+
+    directory: str
+    files: list[ArchivedFile]
+
+
+def write_rows(root: str, store: str, task: int, rows: Iterable[pa.RecordBatch]) -> Written:
+    """Write the rows of one task of a store, in batches as `ExactRows` completes them."""
+    directory = Path(root) / f"{task}-{uuid.uuid4().hex}"
+    writer = PartitionedWriter(directory, store, task)
+    for batch in rows:
+        writer.add(batch)
+    return Written(str(directory), writer.finish())
 
 
 def partition_path(partition: Partition) -> str:

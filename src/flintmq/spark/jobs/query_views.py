@@ -11,7 +11,6 @@ from flintmq.spark.columns import table_schema
 from flintmq.spark.failures import JobError
 from flintmq.spark.jobs.archive import archived_messages
 from flintmq.spark.jobs.archive_manifest import ArchiveDirectory
-from flintmq.spark.jobs.live_archive import archived_topics, is_live_archive
 from flintmq.spark.jobs.live_tables import LiveTables
 from flintmq.spark.jobs.query_plan import ViewNeeds
 from flintmq.spark.jobs.stores import Damages, StoreTables
@@ -98,8 +97,6 @@ class ArchiveViews:
 
     def table(self, name: str, need: ViewNeeds) -> DataFrame:
         """Return the messages of all runs that count."""
-        if is_live_archive(self._archive):
-            return archived_topics(self._spark, self._archive)
         return archived_messages(self._spark, self._archive)
 
     def damages(self) -> Damages:
@@ -120,16 +117,11 @@ def is_archive(path: str) -> bool:
     return ArchiveDirectory(Path(path)).exists()
 
 
-def is_any_archive(path: str) -> bool:
-    """Whether there is an archive, of stores or of live topics."""
-    return is_archive(path) or is_live_archive(path)
-
-
 def open_views(
     spark: SparkSession, sources: Sequence[str], on_corrupt: OnCorrupt, splits_min: int | None
 ) -> Views:
     """Return the views over store directories, or over one archive."""
-    archives = list(filter(is_any_archive, sources))
+    archives = list(filter(is_archive, sources))
     if archives:
         if len(sources) > 1:
             raise JobError(f"{archives[0]} is an archive; it can only be asked alone")

@@ -22,13 +22,13 @@ from flintmq.format.index_file import (
     file_size,
     format_file_name,
 )
+from flintmq.kernels.compiled import as_bytes
+from flintmq.kernels.index import chain_breaks_at, write_entries
 from flintmq.offline.index_geometry import IndexGeometry
 from flintmq.offline.layout import StoreLayout
 from flintmq.offline.regions import open_for_reading
 from flintmq.spark.derived import Entries
 from flintmq.spark.errors import RebuildError
-from flintmq.spark.kernels.compiled import as_bytes
-from flintmq.spark.kernels.index import chain_breaks_at, write_entries
 from flintmq.spark.spool import Spool, read_entries
 
 CHUNK_COUNT: Final = 1 << 18

@@ -16,7 +16,7 @@ from flintmq.format.host import pack_host
 from flintmq.format.properties import NAME_END, PAIR_END
 from flintmq.format.record import FIXED_SIZE, MESSAGE_MAGIC, PHYSICAL_OFFSET_AT
 from flintmq.format.sys_flag import HOSTS_MASK, host_sizes
-from flintmq.spark.kernels.compiled import (
+from flintmq.kernels.compiled import (
     Bools,
     Bytes,
     Longs,
@@ -25,7 +25,7 @@ from flintmq.spark.kernels.compiled import (
     kernel,
     load_byte,
 )
-from flintmq.spark.kernels.texts import are_equal
+from flintmq.kernels.texts import are_equal
 
 Columns = Mapping[str, pa.Array]
 

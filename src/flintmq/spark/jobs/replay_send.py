@@ -19,6 +19,7 @@ BORN_AT: Final = "FLINTMQ_BORN_AT"
 
 _SENT: Final = ("topic", "body", "tags", "keys", "properties", "queueId", "shardingKey", "flag")
 _PLACE: Final = "shardingKey"
+_ORIGIN: Final = "originalTopic"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,16 +47,13 @@ def send_on(messages: DataFrame, batch: int, order: str, plan: SendPlan) -> None
     options = {**plan.cluster, "writeId": plan.write_id, "batchId": str(batch)}
     if plan.rate is not None:
         # Tasks that run at the same time share what is allowed.
-        options["maxMessagesPerSecond"] = str(max(1, plan.rate // plan.partitions))
+        options["maxMessagesPerSecond"] = f"{plan.rate / plan.partitions:.6f}"
     rows = _outgoing(messages, order, plan)
     ordered = rows.repartition(plan.partitions, "topic", "queueId", _PLACE)
-    ordered = ordered.sortWithinPartitions(order, *_tie_breakers(order)).select(*_SENT)
+    # Topic and queue of the original tell rows apart that have the same place in the order, so
+    # each attempt has the same order, also where topics are put together under one name.
+    ordered = ordered.sortWithinPartitions(order, _ORIGIN, _PLACE).select(*_SENT)
     ordered.write.format(FORMAT).mode("append").options(**options).save()
-
-
-def _tie_breakers(order: str) -> list[str]:
-    """Return what orders rows of different queues, so that each attempt has the same order."""
-    return [name for name in ("topic", _PLACE, "queueId") if name != order]
 
 
 def _outgoing(messages: DataFrame, order: str, plan: SendPlan) -> DataFrame:
@@ -71,6 +69,7 @@ def _outgoing(messages: DataFrame, order: str, plan: SendPlan) -> DataFrame:
         F.concat_ws("/", "brokerName", F.col("queueId").cast("string")).alias(_PLACE),
         "flag",
         F.col(order),
+        F.col("topic").alias(_ORIGIN),
     )
 
 

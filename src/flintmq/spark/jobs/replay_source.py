@@ -75,9 +75,12 @@ class ArchiveSource:
         found: dict[str, LogPart] = {}
         for manifest in self._directory.manifests():
             for run in manifest.stores:
-                before = found.get(run.name)
-                start = run.start if before is None else before.start
-                found[run.name] = LogPart(run.name, start, run.end)
+                if run.start == run.end:
+                    continue  # Nothing was taken; of a broker it is not even known where.
+                # Runs of live topics may overlap: a queue that is new to one begins far before.
+                before = found.get(run.name, LogPart(run.name, run.start, run.end))
+                start, end = min(before.start, run.start), max(before.end, run.end)
+                found[run.name] = LogPart(run.name, start, end)
         return list(found.values())
 
     def part_end(self, log: LogPart, start: int, size: int) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from flintmq.format.delay_levels import DelayLevels
 from flintmq.offline.errors import OutputError
+from flintmq.offline.findings import Severity
 from flintmq.offline.layout import SizeOptions
 from flintmq.spark.errors import ArchiveError
 from flintmq.spark.jobs.archive_manifest import (
@@ -37,7 +38,8 @@ class RestoreReport:
 
     ``is_exact`` says that the log has the bytes and offsets of the old one.  Otherwise the
     records have moved together: their physical offsets, and the message ids that are made of
-    them, are new; everything else is equal.
+    them, are new; everything else is equal.  ``problems`` are in words: holes in queues, where
+    messages were gone before they were archived.
     """
 
     output: Path
@@ -51,6 +53,7 @@ class RestoreReport:
     queue_count: int
     index_file_count: int
     state_files: tuple[str, ...]
+    problems: tuple[str, ...]
 
 
 def restore(
@@ -158,6 +161,9 @@ class _Restore:
 
     def _old_end(self) -> int | None:
         """Return where the old log ended if every run has gone on where the one before ended."""
+        if self.last.is_live:
+            # Runs over queues overlap in the log; the records tell whether there is a hole.
+            return max(store.end for store in self._stores)
         for before, after in zip(self._stores, self._stores[1:], strict=False):
             if after.start != before.end or after.log_file_size != before.log_file_size:
                 return None
@@ -204,4 +210,8 @@ class _Restore:
             queue_count=views.queue_count,
             index_file_count=views.index_file_count,
             state_files=state_files,
+            problems=tuple(
+                f"{finding.file}: {finding.reason}"
+                for finding in views.findings.of(Severity.PROBLEM)
+            ),
         )

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from pyspark import SparkContext
 
 from flintmq.format.record import encode_blank
+from flintmq.kernels.compiled import Longs
 from flintmq.spark.jobs.archive_manifest import ArchivedFile, add_checksums
 from flintmq.spark.jobs.record_codec import (
     Encoded,
@@ -28,7 +29,6 @@ from flintmq.spark.jobs.record_codec import (
 )
 from flintmq.spark.jobs.restore_plan import Chunk, ChunkGrid, LogPlan
 from flintmq.spark.jobs.switch import sync_directory
-from flintmq.spark.kernels.compiled import Longs
 
 _ROWS_MAX: Final = 8192
 """So many records are encoded at once."""

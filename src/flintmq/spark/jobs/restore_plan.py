@@ -4,6 +4,11 @@ The archive tells, for chunks of the old log, how many records there are and whe
 they follow each other without a hole from the start of a file, the log is written as it was: all
 records at their old offsets.  Otherwise it is compacted: the records move together, in their
 order, and chunks of one old file stay together, so that they fit into a new file.
+
+A compacted log begins with what would be its second file.  Its queues may begin or go on behind a
+hole, which blank units fill; these lead to the offset 0, and brokers pass over them as it should
+be only if the log does not have that offset any more: RocketMQ would take the first blank for the
+first message of the queue, and behind blanks leave out messages of the same log file.
 """
 
 from collections.abc import Sequence
@@ -11,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from flintmq.format.record import BLANK_SIZE
-from flintmq.spark.kernels.compiled import Longs
+from flintmq.kernels.compiled import Longs
 
 CHUNK_SIZE: Final = 64 << 20
 """A task of a restore writes about so many bytes."""
@@ -137,7 +142,7 @@ def _compacted(grid: ChunkGrid, chunks: Sequence[Chunk]) -> LogPlan:
         sizes[file] = sizes.get(file, 0) + chunk.size
     starts: dict[int, int] = {}
     blanks: list[Blank] = []
-    file_start = at = 0
+    first = file_start = at = grid.file_size
     begun: int | None = None
     for chunk in chunks:
         file = grid.file_of(chunk.number)
@@ -153,7 +158,7 @@ def _compacted(grid: ChunkGrid, chunks: Sequence[Chunk]) -> LogPlan:
         grid=grid,
         is_exact=False,
         starts=starts,
-        file_starts=tuple(range(0, file_start + 1, grid.file_size)) if chunks else (),
+        file_starts=tuple(range(first, file_start + 1, grid.file_size)) if chunks else (),
         blanks=tuple(blanks),
-        end=at,
+        end=at if chunks else 0,
     )

@@ -6,7 +6,12 @@ from enum import Enum
 from typing import Final
 
 from flintmq.client.consume_from import QueueBounds
-from flintmq.client.errors import ClientError, ResponseError, TopicNotExistError
+from flintmq.client.errors import (
+    ClientError,
+    NoRouteError,
+    ResponseError,
+    TopicNotExistError,
+)
 from flintmq.client.instance import ClientInstance
 from flintmq.client.offset_store import RemoteOffsets
 from flintmq.client.subscriptions import Subscriptions
@@ -87,7 +92,7 @@ class Cluster:
             return selection.named_topics
         answer = await self._ask_servers(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         known = map(str, Members(loads_body(answer), "topics").items("topicList"))
-        info = await self._cluster_info()
+        info = await self.info()
         return sorted(selection.matching(known, {*info.brokers, *info.clusters}))
 
     async def _queues_of(self, topic: str) -> list[MessageQueue]:
@@ -101,9 +106,28 @@ class Cluster:
         found = await persist(f"route of {topic}", self._options.retries, fetch)
         return list(filter(self._options.selection.takes, found))
 
+    async def absence(
+        self, queue: MessageQueue, look: Callable[[], Awaitable[Collection[MessageQueue]]]
+    ) -> Absence | None:
+        """Return why a queue is not there, None if it is back when ``look`` looks for queues.
+
+        Raises:
+            UnreachableError: its broker is down, and did not come back.
+        """
+
+        async def cause() -> Absence | None:
+            if queue in await look():
+                return None
+            absence = await self.why_absent(queue)
+            if absence is Absence.BROKER_DOWN:
+                raise NoRouteError(queue.topic, f"{queue.broker_name} is down", "start it")
+            return absence
+
+        return await persist(queue_text(queue), self._options.retries, cause)
+
     async def why_absent(self, queue: MessageQueue) -> Absence:
         """Return why a queue is not among those that the name server knows."""
-        info = await self._cluster_info()
+        info = await self.info()
         if queue.broker_name not in info.brokers:
             return Absence.BROKER_DOWN
         try:
@@ -116,6 +140,25 @@ class Cluster:
         readable = max(one.read_queue_count if one.perm & Perm.READ else 0 for one in homes)
         # Between two looks it may have come back; then the next one finds it.
         return Absence.CLOSED if queue.queue_id >= readable else Absence.BROKER_DOWN
+
+    async def ask_home(self, queue: MessageQueue, code: int) -> bytes:
+        """Ask the broker of a queue for something that needs no words; return the body.
+
+        Raises:
+            UnreachableError: it did not answer.
+            RefusedReadError: it refuses.
+        """
+
+        async def ask() -> bytes:
+            address = await self._client.routes.home(queue)
+            return (await self._client.call(address, code)).body
+
+        return await persist(
+            f"broker {queue.broker_name}",
+            self._options.retries,
+            ask,
+            lambda: self._client.routes.fetch(queue.topic),
+        )
 
     async def check_expression(self, topics: Iterable[str]) -> None:
         """Have a broker say whether it can serve an expression that is no list of tags.
@@ -182,7 +225,8 @@ class Cluster:
         # A queue of which a broker has no file yet begins and ends at -1 for some.
         return {queue: max(0, offset) for queue, offset in zip(wanted, offsets, strict=True)}
 
-    async def _cluster_info(self) -> ClusterInfo:
+    async def info(self) -> ClusterInfo:
+        """Return all brokers that the name server knows."""
         return cluster_from_json(
             loads_body(await self._ask_servers(RequestCode.GET_BROKER_CLUSTER_INFO))
         )

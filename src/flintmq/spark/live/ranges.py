@@ -108,10 +108,14 @@ def _parts(one: QueueRange, count: int) -> Iterable[QueueRange]:
 
 
 class Loss(NamedTuple):
-    """Messages that should be there and are not: where to go on, and what happened."""
+    """Messages that should be there and are not: where to go on, and what happened.
+
+    ``is_damage`` says that a message is there, and is not what its producer sent.
+    """
 
     resume: int
     reason: str
+    is_damage: bool = False
 
 
 def judge(wanted: int, least: int, end: int) -> Loss | None:

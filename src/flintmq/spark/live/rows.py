@@ -5,19 +5,19 @@ read it too.  Answers are joined until there is enough for a batch.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from flintmq.format.record import RECORD_SIZE_MIN
+from flintmq.kernels.compiled import Bytes, as_bytes
+from flintmq.kernels.records import ANY_PLACE, RecordTable, walk_records
+from flintmq.kernels.texts import is_one_of
 from flintmq.model.message_queue import MessageQueue
 from flintmq.model.subscription import Subscription
 from flintmq.spark.bodies import sent_bodies, stored_bodies
 from flintmq.spark.conditions import RowConditions
-from flintmq.spark.kernels.compiled import Bytes, as_bytes
-from flintmq.spark.kernels.records import ANY_PLACE, RecordTable, walk_records
-from flintmq.spark.kernels.texts import is_one_of
 from flintmq.spark.live.errors import FalseAnswerError, queue_text
 from flintmq.spark.live.fetch import Fetched
 from flintmq.spark.live.ranges import Loss, QueueRange
@@ -30,6 +30,14 @@ BODY_BYTES_MAX: Final = 16 << 20
 """Bodies of a batch that were decompressed."""
 
 OnLoss = Callable[[MessageQueue, Loss], None]
+
+
+class RangePart(NamedTuple):
+    """Some rows, and the records that they were made of: a table of ``data``."""
+
+    data: Bytes
+    table: RecordTable
+    rows: pa.RecordBatch
 
 
 class RangeRows:
@@ -50,10 +58,19 @@ class RangeRows:
         self._schema = schema
         wide = self._conditions.widen(schema)
         self._has_body = "body" in wide.names
-        self._builder = RowBuilder(wide, {"brokerName": wanted.queue.broker_name})
+        # No file of the broker's is known here; only an archive has the columns for it.
+        constants = {"brokerName": wanted.queue.broker_name, "fileName": None, "path": None}
+        self._builder = RowBuilder(wide, constants)
 
     def batches(self, answers: Iterable[Fetched]) -> Iterator[pa.RecordBatch]:
         """Yield the wanted rows."""
+        for part in self.parts(answers):
+            kept = self._conditions.apply(part.rows, self._schema)
+            if kept.num_rows:
+                yield kept
+
+    def parts(self, answers: Iterable[Fetched]) -> Iterator[RangePart]:
+        """Yield all rows that the broker gave, with their records."""
         waiting: list[Fetched] = []
         size = count = 0
         for answer in answers:
@@ -65,7 +82,7 @@ class RangeRows:
                 waiting, size, count = [], 0, 0
         yield from self._built(waiting)
 
-    def _built(self, answers: list[Fetched]) -> Iterator[pa.RecordBatch]:
+    def _built(self, answers: list[Fetched]) -> Iterator[RangePart]:
         if not answers:
             return
         data = as_bytes(b"".join(answer.body for answer in answers))
@@ -74,10 +91,7 @@ class RangeRows:
         for table in self._tables(data):
             rows = self._once(data, table)
             missing -= len(rows)
-            for batch in self._rows(data, rows):
-                kept = self._conditions.apply(batch, self._schema)
-                if kept.num_rows:
-                    yield kept
+            yield from self._rows(data, rows)
         start, end = answers[0].start, answers[-1].end
         if missing > self._damaged and self._wants_all:
             reason = f"{missing} messages between {start} and {end} are not there any more"
@@ -105,7 +119,7 @@ class RangeRows:
             )
         offset = int.from_bytes(data[at + 20 : at + 28].tobytes(), "big", signed=True)
         reason = f"the message at {offset} is damaged: its checksum or its lengths are wrong"
-        self._on_loss(self._queue, Loss(offset + 1, reason))
+        self._on_loss(self._queue, Loss(offset + 1, reason, is_damage=True))
         self._damaged += 1
         return at + size
 
@@ -120,15 +134,15 @@ class RangeRows:
         self._next = max(self._next, int(offsets.max()) + 1)
         return table if is_new.all() else table.take(is_new)
 
-    def _rows(self, data: Bytes, table: RecordTable) -> Iterator[pa.RecordBatch]:
+    def _rows(self, data: Bytes, table: RecordTable) -> Iterator[RangePart]:
         while len(table):
             bodies = stored_bodies(table)
             if self._has_body:
                 bodies = sent_bodies(data, table, bytes_max=BODY_BYTES_MAX)
             for row, reason in bodies.faults.items():
                 offset = int(table.queue_offset[row])
-                loss = Loss(offset + 1, f"the body at {offset} cannot be decompressed: {reason}")
-                self._on_loss(self._queue, loss)
+                words = f"the body at {offset} cannot be decompressed: {reason}"
+                self._on_loss(self._queue, Loss(offset + 1, words, is_damage=True))
             some = table.take(slice(bodies.rows))
-            yield self._builder.build(data, some, bodies.pieces, Faults())
+            yield RangePart(data, some, self._builder.build(data, some, bodies.pieces, Faults()))
             table = table.take(slice(bodies.rows, None))

@@ -18,7 +18,6 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from flintmq.client.errors import NoRouteError
 from flintmq.model.message_queue import MessageQueue
 from flintmq.spark.errors import DataLossError
 from flintmq.spark.live.cluster import Absence, Cluster
@@ -36,7 +35,7 @@ from flintmq.spark.live.ranges import (
     to_json,
 )
 from flintmq.spark.live.reader import LiveRead, partitions_of
-from flintmq.spark.live.session import LiveSession, persist
+from flintmq.spark.live.session import LiveSession
 from flintmq.spark.read_limit import read_limit
 
 logger = logging.getLogger(__name__)
@@ -219,7 +218,7 @@ class StreamPlan:
             if not self._options.read.selection.means(queue):
                 self._say_once(queue, "it is not chosen any more")
                 continue
-            absence = await self._why_absent(queue)
+            absence = await self._cluster.absence(queue, lambda: self._found(at_once=True))
             if absence is None:
                 continue
             if self._options.read.fail_on_data_loss:
@@ -228,19 +227,6 @@ class StreamPlan:
             if absence is Absence.CLOSED:
                 held[queue] = start[queue]
         return held
-
-    async def _why_absent(self, queue: MessageQueue) -> Absence | None:
-        """Return why a queue is gone, None if it is back; a broker that is down is waited for."""
-
-        async def look() -> Absence | None:
-            if queue in await self._found(at_once=True):
-                return None
-            absence = await self._cluster.why_absent(queue)
-            if absence is Absence.BROKER_DOWN:
-                raise NoRouteError(queue.topic, f"{queue.broker_name} is down", "start it")
-            return absence
-
-        return await persist(queue_text(queue), self._options.read.retries, look)
 
     def _say_once(self, queue: MessageQueue, reason: str) -> None:
         if (queue, reason) not in self._told:

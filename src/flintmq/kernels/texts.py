@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from flintmq.spark.kernels.compiled import (
+from flintmq.kernels.compiled import (
     Bools,
     Bytes,
     Ints,

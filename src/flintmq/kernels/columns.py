@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from flintmq.format.host import IPV4_HOST_SIZE, IPV6_HOST_SIZE, host_text
-from flintmq.spark.kernels.compiled import (
+from flintmq.kernels.compiled import (
     Bools,
     Bytes,
     Ints,
@@ -19,8 +19,8 @@ from flintmq.spark.kernels.compiled import (
     load_int,
     load_long,
 )
-from flintmq.spark.kernels.properties import Pairs
-from flintmq.spark.kernels.texts import NULL, Gathered, Pieces, gather
+from flintmq.kernels.properties import Pairs
+from flintmq.kernels.texts import NULL, Gathered, Pieces, gather
 
 _HOSTS_CACHED_MAX: Final = 4096
 _HOST_TEXT_MAX: Final = 27

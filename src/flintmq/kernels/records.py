@@ -19,7 +19,7 @@ from flintmq.format.record import (
     TOPIC_LENGTH_MAX,
 )
 from flintmq.format.sys_flag import BORN_HOST_V6, STORE_HOST_V6
-from flintmq.spark.kernels.compiled import (
+from flintmq.kernels.compiled import (
     Bools,
     Bytes,
     Ints,
@@ -30,7 +30,7 @@ from flintmq.spark.kernels.compiled import (
     load_long,
     load_short,
 )
-from flintmq.spark.kernels.crc import kept_crc
+from flintmq.kernels.crc import kept_crc
 
 _BORN_HOST_AT: Final = 48
 _HEADER_SIZE_V4: Final = 88

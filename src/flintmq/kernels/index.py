@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from flintmq.format.index_file import ENTRY_SIZE
-from flintmq.spark.kernels.compiled import Bytes, Ints, Longs, kernel, load_int, load_long
-from flintmq.spark.kernels.derive import Target, put_int, put_long
+from flintmq.format.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE
+from flintmq.kernels.compiled import Bytes, Ints, Longs, kernel, load_int, load_long
+from flintmq.kernels.derive import Target, put_int, put_long
 
 _INT_MAX: Final = (1 << 31) - 1
 
@@ -43,6 +43,28 @@ def write_entries(
         put_int(target, at + 12, elapsed_seconds(times[row], begin_time))
         put_int(target, at + 16, previous)
         newest[slot] = number + row
+    return used
+
+
+@kernel
+def insert_entries(
+    file: Target, hashes: Ints, offsets: Longs, slots: int, first: int, seconds: int
+) -> int:
+    """Add entries from number ``first`` on to a whole file; return how many slots are new."""
+    entry_base = HEADER_SIZE + slots * SLOT_SIZE
+    used = 0
+    for row in range(len(hashes)):
+        slot_at = HEADER_SIZE + hashes[row] % slots * SLOT_SIZE
+        previous = load_int(file, slot_at)
+        if previous <= 0 or previous > first + row:
+            previous = 0
+            used += 1
+        at = entry_base + (first + row) * ENTRY_SIZE
+        put_int(file, at, hashes[row])
+        put_long(file, at + 4, offsets[row])
+        put_int(file, at + 12, seconds)
+        put_int(file, at + 16, previous)
+        put_int(file, slot_at, first + row)
     return used
 
 

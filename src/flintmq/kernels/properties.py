@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flintmq.format.properties import decode_properties
-from flintmq.model import property_names
-from flintmq.spark.kernels.compiled import (
+from flintmq.kernels.compiled import (
     Bools,
     Bytes,
     Ints,
@@ -24,7 +23,8 @@ from flintmq.spark.kernels.compiled import (
     load_word,
     trailing_zeros,
 )
-from flintmq.spark.kernels.texts import NULL, Pieces, are_equal, is_utf8
+from flintmq.kernels.texts import NULL, Pieces, are_equal, is_utf8
+from flintmq.model import property_names
 
 PAIRS_MAX: Final = 64
 """Each name is compared with those before it, which takes long for very many."""

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from flintmq.spark.kernels.compiled import Bytes, kernel, load_word
+from flintmq.kernels.compiled import Bytes, kernel, load_word
 
 _POLYNOMIAL: Final = 0xEDB88320
 _STEP: Final = 16

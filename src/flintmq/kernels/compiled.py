@@ -13,7 +13,7 @@ import numpy.typing as npt
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from flintmq.spark.kernels.cache import KernelCache, cache_directory
+from flintmq.kernels.cache import KernelCache, cache_directory
 
 Bytes = npt.NDArray[np.uint8]
 Bools = npt.NDArray[np.bool_]

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from flintmq.spark.kernels.compiled import Bytes, Ints, Longs, kernel, load_byte
+from flintmq.kernels.compiled import Bytes, Ints, Longs, kernel, load_byte
 
 Target = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.uint8]
@@ -127,7 +127,7 @@ def _starts_with(data: Bytes, at: int, end: int, name: Bytes) -> bool:
 
 
 @kernel
-def _hash(data: Bytes, at: int, end: int, start: int) -> int:
+def hash_text(data: Bytes, at: int, end: int, start: int) -> int:
     """Return the unsigned Java hash of a text that continues one of hash ``start``; -1 if odd."""
     found = start
     every = 0
@@ -139,7 +139,7 @@ def _hash(data: Bytes, at: int, end: int, start: int) -> int:
 
 
 @kernel
-def _put_hash(hashes: Ints, at: int, found: int) -> None:
+def put_hash(hashes: Ints, at: int, found: int) -> None:
     """Store a hash as the index does: without its sign."""
     hashes[at] = found if found < _SIGN else (_MASK + 1 - found) & (_SIGN - 1)
 
@@ -190,13 +190,13 @@ def derive_fields(
             return row, hash_count
         count = 0
         if flag & IS_ODD == 0:
-            code = _hash(data, tags_at, tags_end, 0)
+            code = hash_text(data, tags_at, tags_end, 0)
             is_odd = code < 0
             codes[row] = code if code < _SIGN else code - (_MASK + 1)
             if unique_end > unique_at:
-                found = _hash(data, unique_at, unique_end, prefix)
+                found = hash_text(data, unique_at, unique_end, prefix)
                 is_odd |= found < 0
-                _put_hash(hashes, hash_count, found)
+                put_hash(hashes, hash_count, found)
                 count = 1
             at = keys_at
             while at < keys_end:
@@ -204,9 +204,9 @@ def derive_fields(
                 while stop < keys_end and load_byte(data, stop) != _SPACE:
                     stop += 1
                 if stop > at:
-                    found = _hash(data, at, stop, prefix)
+                    found = hash_text(data, at, stop, prefix)
                     is_odd |= found < 0
-                    _put_hash(hashes, hash_count + count, found)
+                    put_hash(hashes, hash_count + count, found)
                     count += 1
                 at = stop + 1
             if is_odd:
