@@ -11,6 +11,7 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,7 +36,7 @@ from flintmq.offline.verify import verify
 from flintmq.store.config import StoreConfig
 from flintmq.store.message_store import MessageStore
 from flintmq.store.results import PutResult
-from flintmq.store.run_encoding import RunBatch, RunMessage
+from flintmq.store.run_encoding import RunBatch, RunMessage, encode_run
 
 _Put = TypeVar("_Put")
 
@@ -108,7 +109,7 @@ def _bench_runs(
 
     def work() -> int:
         for singles, together in runs:
-            if store.put_run(together, HOST) is None:
+            if store.put_run(partial(encode_run, together), HOST) is None:
                 # As a broker: where something is not plain, they go one by one.
                 for one in singles:
                     put(one)

@@ -85,7 +85,6 @@ def run_message(one: Message) -> RunMessage:
     tags, keys = dispatch_fields(b"", one.properties_text, 0, None)
     return RunMessage(
         _TARGETS[one.queue_id],
-        0,
         one.born_timestamp,
         HOST,
         one.body,

@@ -1,5 +1,7 @@
 """A workload for stores on simulated files, the same for the same seed, cut wherever one likes."""
 
+import functools
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from random import Random
@@ -14,7 +16,7 @@ from flintmq.store.files import Files
 from flintmq.store.message_store import MessageStore
 from flintmq.store.recovery_report import RecoveryReport
 from flintmq.store.results import PutResult, PutStatus
-from flintmq.store.run_encoding import RunBatch, RunMessage, RunTarget
+from flintmq.store.run_encoding import RunBatch, RunMessage, RunTarget, encode_run
 from flintmq.testing import ROOT, ManualClock, SimulatedFiles
 from tests.property.store_ledger import Ledger, assert_true, raw_records
 
@@ -263,7 +265,9 @@ class Driver:
         store = self._store()
         store.dispatch()
         end = store.log.end_offset
-        targets = [RunTarget(topic, queue_id) for topic in ("T0", "T1") for queue_id in (0, 1)]
+        targets = [
+            RunTarget(topic, queue_id, flag=3) for topic in ("T0", "T1") for queue_id in (0, 1)
+        ]
         messages: list[RunMessage | RunBatch] = [
             self._run_message(self.rng.choice(targets)) for _ in range(self.rng.randint(1, 3))
         ]
@@ -273,15 +277,20 @@ class Driver:
             body = encode_batch(items)
             messages.append(RunBatch(targets[0], START_MS, BORN_HOST, body, b"CLUSTER\x01c"))
             self._bodies += [item.body for item in items]
-        run = store.put_run(messages, STORE_HOST)
-        if run is None:
+        stored = store.put_run(functools.partial(encode_run, messages), STORE_HOST)
+        if stored is None:
             assert store.log.end_offset == end
             self._bodies = []
             return
         entries = [self.ledger.add(raw) for raw in raw_records(store, end)]
-        assert [entry.offset for entry in entries] == run.physical_offsets
+        all_placed = stored[1]
+        offsets = b"".join([placed.physical_offsets for placed in all_placed])
+        assert [entry.offset for entry in entries] == [
+            at for (at,) in struct.iter_unpack(">q", offsets)
+        ]
         assert [bytes(entry.record.body) for entry in entries] == self._bodies
-        assert [entry.units[0][1] for entry in entries] == run.queue_offsets
+        firsts = [placed.queue_offset for placed in all_placed]
+        assert [entry.units[0][1] for entry in entries[: len(firsts)]] == firsts
         self._bodies = []
         self.ledger.acknowledge()
 
@@ -289,7 +298,7 @@ class Driver:
         body = self._body(60)
         text = self._item_properties()
         tags, keys = dispatch_fields(b"", text, 0, None)
-        return RunMessage(target, 3, START_MS - 333, BORN_HOST, body, text, keys, tags)
+        return RunMessage(target, START_MS - 333, BORN_HOST, body, text, keys, tags)
 
     def read(self) -> None:
         """Read from some queue; what is served in synchronous mode is on the disk."""

@@ -1,20 +1,23 @@
 """Sends that are stored together leave what sends one by one leave: the same files and answers."""
 
+import functools
 import random
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from flintmq.broker import read_settings, run_broker
+from flintmq.broker import read_settings, run_broker, send_runs
 from flintmq.format.batch import BatchItem, encode_batch
 from flintmq.format.command import Command, encode_command
 from flintmq.format.frame import HeaderType
 from flintmq.remoting import Connection
-from flintmq.store.run_encoding import Run, RunBatch, RunMessage
+from flintmq.store.run_encoding import Run
+from flintmq.store.runs import Encode
 from flintmq.testing import ManualClock
 from tests.property.hostile_peer import MemoryTransport
 from tests.unit.remoting.remoting_kit import run_within
@@ -88,9 +91,9 @@ ODD_FIELDS: Final[dict[str, list[str | None]]] = {
 
 
 @st.composite
-def sends(draw: st.DrawFn) -> dict[str, Any]:
+def sends(draw: st.DrawFn, batches_too: st.SearchStrategy[bool]) -> dict[str, Any]:
     """Draw one request: mostly a plain send, else something is odd about it."""
-    is_batch = draw(st.booleans())
+    is_batch = draw(batches_too)
     fields: dict[str, Any] = dict.fromkeys("efhj", "0") | {
         "a": "pg",
         "b": "T",
@@ -126,6 +129,13 @@ def chunks_of(reads: list[list[dict[str, Any]]], header_type: HeaderType) -> lis
     return chunks
 
 
+class AtOnce:
+    """Loads when it is asked for first, and waits for that."""
+
+    def __init__(self, load: Callable[[], object]) -> None:
+        self.get = functools.cache(load)
+
+
 async def serve(root: Path, chunks: list[bytes], *, gather: bool) -> tuple[bytes, bytes]:
     """Feed a broker with reads; return its answers and its address as records have it."""
     random.seed(5)
@@ -154,8 +164,15 @@ def files_of(root: Path) -> dict[str, bytes]:
 
 
 @given(
-    reads=st.lists(st.lists(sends(), min_size=1, max_size=30), min_size=1, max_size=4),
+    reads=st.lists(
+        st.sampled_from([st.booleans(), st.just(False), st.just(True)]).flatmap(
+            lambda batches_too: st.lists(sends(batches_too), min_size=1, max_size=30)
+        ),
+        min_size=1,
+        max_size=4,
+    ),
     header_type=st.sampled_from([HeaderType.JSON, HeaderType.JSON, HeaderType.ROCKETMQ]),
+    compiled=st.booleans(),
 )
 @settings(
     max_examples=40,
@@ -165,10 +182,12 @@ def files_of(root: Path) -> dict[str, bytes]:
     suppress_health_check=list(HealthCheck),
 )
 def test_gathered_sends_leave_the_same_bytes(
-    reads: list[list[dict[str, Any]]], header_type: HeaderType
+    reads: list[list[dict[str, Any]]], header_type: HeaderType, compiled: bool
 ) -> None:
     chunks = chunks_of(reads, header_type)
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        if compiled:
+            patch.setattr(send_runs, "Later", AtOnce)
         one, other = Path(name, "gathered"), Path(name, "single")
         gathered, host = run_within(serve(one, chunks, gather=True), 60)
         single, other_host = run_within(serve(other, chunks, gather=False), 60)
@@ -181,8 +200,11 @@ def test_gathered_sends_leave_the_same_bytes(
         }
 
 
-def test_plain_sends_are_gathered_at_all() -> None:
+@pytest.mark.parametrize("compiled", [False, True])
+def test_plain_sends_are_gathered_at_all(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without this the test above would hold for a gatherer that never takes anything."""
+    if compiled:
+        monkeypatch.setattr(send_runs, "Later", AtOnce)
     fields = {name: "0" for name in "defghj"} | {"a": "g", "b": "T", "c": "TBW102"}
     fields |= {"i": "KEYS\x01k\x02WAIT\x01true\x02", "k": "false", "m": "false", "g": "1"}
     one = {"code": 310, "ext_fields": fields | {"d": "4"}, "body": b"x"}
@@ -200,10 +222,10 @@ def test_plain_sends_are_gathered_at_all() -> None:
         async with run_broker(config, store, clock=clock) as broker:
             put_run = broker.parts.store.put_run
 
-            def counted(messages: Sequence[RunMessage | RunBatch], store_host: bytes) -> Run | None:
-                run = put_run(messages, store_host)
-                counts.append(0 if run is None else len(run.physical_offsets))
-                return run
+            def counted(encode: Encode[Any], store_host: bytes) -> tuple[Run, Any] | None:
+                stored = put_run(encode, store_host)
+                counts.append(0 if stored is None else stored[0].message_count)
+                return stored
 
             broker.parts.store.put_run = counted  # type: ignore[method-assign]
             connection = Connection(broker.server)

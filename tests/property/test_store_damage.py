@@ -88,6 +88,9 @@ damages = st.builds(
     size=st.integers(1, 700),
     byte=st.integers(0, 255),
 )
+READ_COUNT_MAX: Final = 4000
+"""A damaged queue offset may leave a hole of 65,000 units, which are read 20 at a time."""
+
 stores = st.sampled_from(["async", "sync", "ext", "multi", "deleting"])
 
 
@@ -97,7 +100,7 @@ def _served_truly(store: MessageStore, ledger: Ledger, damaged: set[int]) -> Non
     for queue in store.queues:
         key = (queue.topic, queue.queue_id)
         offset = queue.min_offset
-        for _ in range(200):
+        for _ in range(READ_COUNT_MAX):
             result = store.get_messages(*key, offset, 5)
             assert result is not None
             with result:

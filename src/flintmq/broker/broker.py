@@ -21,6 +21,7 @@ from flintmq.broker.hosts import packed_host
 from flintmq.broker.offsets import OffsetTable
 from flintmq.broker.parts import BrokerParts
 from flintmq.broker.processors.table import processor_table
+from flintmq.broker.pull_lanes import PullLanes
 from flintmq.broker.queue_locks import QueueLocks
 from flintmq.broker.registration import Registration
 from flintmq.broker.send_runs import SendRuns
@@ -200,7 +201,7 @@ def _listen(
         processor_table(parts),
         sockets=sockets,
         limits=Limits(idle_timeout_ms=parts.config.idle_timeout_s * 1000),
-        gatherer=SendRuns(parts),
+        gatherer=PullLanes(parts, SendRuns(parts)),
         on_close=closed,
         on_end_of_read=parts.dispatch,
     )

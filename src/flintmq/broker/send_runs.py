@@ -5,101 +5,82 @@ or transactional, nobody waits for the disk.  They are recognised by the header 
 came, without a header object: a send whose fields were seen before, save times, properties and
 body, has passed all checks before.  Everything else goes to the processors, and so does a whole
 run that the store cannot take just then.
+
+Where much comes, machine code encodes runs and answers (`flintmq.broker.compiled_sends`).
 """
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+import functools
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from flintmq.broker.hosts import packed_peer
+from flintmq.broker.later import Later
+from flintmq.broker.plain_properties import PlainProperties
 from flintmq.broker.stored_answer import SharedAnswer, encode_stored_answer
 from flintmq.format.codes import RequestCode
 from flintmq.format.command import command_of_members
 from flintmq.format.errors import FormatError
 from flintmq.format.headers.send import SendMessageRequestV2
 from flintmq.format.host import IPV4_HOST_SIZE
-from flintmq.format.java import tags_code
-from flintmq.format.message_id import encode_offset_ids
-from flintmq.format.properties import NAME_END, PAIR_END
+from flintmq.format.message_id import packed_offset_ids
+from flintmq.format.properties import NAME_END
+from flintmq.format.remoting_errors import RemoteProtocolError
 from flintmq.format.sys_flag import COMPRESSED, HOSTS_MASK, MULTI_TAGS, TRANSACTION_MASK
-from flintmq.model.property_names import (
-    CLUSTER,
-    DELAY,
-    INNER_MULTI_DISPATCH,
-    KEYS,
-    TAGS,
-    TRAN_MSG,
-    UNIQ_KEY,
-    WAIT,
-)
+from flintmq.model.property_names import CLUSTER
 from flintmq.model.topic_config import Perm
 from flintmq.model.topics import RETRY_PREFIX
 from flintmq.store.config import FlushMode
-from flintmq.store.run_encoding import RunBatch, RunMessage, RunTarget
+from flintmq.store.run_encoding import RunBatch, RunMessage, RunSends, RunTarget, encode_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from flintmq.broker.compiled_sends import CompiledSends
     from flintmq.broker.parts import BrokerParts
     from flintmq.model.data_version import DataVersion
     from flintmq.remoting import Connection
-    from flintmq.store.run_encoding import Run
+    from flintmq.store.run_encoding import Placed, Run
+    from flintmq.store.runs import Encode
 
 LANE_COUNT_MAX: Final = 8192
 """Kinds of sends that are remembered; clients can make up as many as they like."""
 
-SHAPE_NAME_COUNT_MAX: Final = 64
-"""Properties of a message whose names are remembered."""
-
 BATCH_TEXT_LENGTH_MAX: Final = 1024
 """Properties of batches that are remembered are no longer than this."""
+
+COMPILED_COUNT_MIN: Final = 8
+"""Messages from which on machine code is worth its call."""
 
 _CODES: Final = frozenset({int(RequestCode.SEND_MESSAGE_V2), int(RequestCode.SEND_BATCH_MESSAGE)})
 _REPEATING: Final = tuple("befhjkm")
 """The fields that sends of one kind have in common: topic, queue, flags and the like."""
 _BORN_DIGITS_MAX: Final = 18
-_NOT_PLAIN: Final = frozenset({DELAY, TRAN_MSG, INNER_MULTI_DISPATCH, CLUSTER})
-_are_pairs: Final = re.compile(
-    f"(?:[^{NAME_END}{PAIR_END}]+{NAME_END}[^{NAME_END}{PAIR_END}]+{PAIR_END})*"
-).fullmatch
-"""Matches names and values in turn, none of them empty."""
-_WAIT_START: Final = PAIR_END + WAIT + NAME_END
 
 
 class Lane(NamedTuple):
     """A kind of send that has passed all checks."""
 
     target: RunTarget
-    flag: int
     is_batch: bool
 
 
-class Shape(NamedTuple):
-    """What the names of the properties of a message say, in their order.
+class Taken(NamedTuple):
+    """A send that was taken, and the request it came as."""
 
-    Of a name that matters it has where its value stands in the property string, 0 for nowhere.
-    """
+    lane: Lane
+    born: int
+    text: str
+    body: bytes
+    members: dict[str, Any]
+    header: bytes
 
-    is_plain: bool
-    """Whether names are unique and none means more than the views have to know."""
-    unique_at: int
-    keys_at: int
-    tags_at: int
-    wait_at: int
 
-    @classmethod
-    def of(cls, names: tuple[str, ...]) -> Self:
-        """Judge some names."""
-        places = {name: 2 * number + 1 for number, name in enumerate(names)}
-        is_plain = (
-            len(places) == len(names)
-            and "" not in places
-            and _NOT_PLAIN.isdisjoint(places)
-            # Its pair is cut out with the end of the one before it.
-            and places.get(WAIT) != 1
-        )
-        return cls(is_plain, *[places.get(name, 0) for name in (UNIQ_KEY, KEYS, TAGS, WAIT)])
+def _load_compiled() -> CompiledSends:
+    """Load machine code; it brings numpy and numba with it."""
+    from flintmq.broker.compiled_sends import CompiledSends
+
+    return CompiledSends()
 
 
 class SendRuns:
@@ -109,15 +90,14 @@ class SendRuns:
         self._parts = parts
         self._lanes: dict[tuple[str | None, ...], Lane] = {}
         self._batch_texts: dict[str, bytes] = {}
-        self._shapes: dict[tuple[str, ...], Shape] = {}
+        self._properties = PlainProperties()
+        self._compiled = Later(_load_compiled)
         self._connection: Connection | None = None
         self._born_host = b""
         self._born_text, self._born = "0", 0
-        self._messages: list[RunMessage | RunBatch] = []
-        self._requests: list[tuple[dict[str, Any], bytes, bytes]] = []
-        """Members, header and body of each message gathered."""
+        self._taken: list[Taken] = []
         self._shared = SharedAnswer.of(parts.config)
-        self._cluster_part = ""
+        self._last_text = b""
         self._topics_version: DataVersion | None = None
         self._flushes_later = parts.store.config.flush_mode is FlushMode.ASYNC
         self._body_size_max = parts.store.config.max_message_size
@@ -127,10 +107,14 @@ class SendRuns:
     def take(
         self, connection: Connection, members: dict[str, Any], header: bytes, body: bytes
     ) -> bool:
-        """Take a request over if it is a plain send."""
-        if members.get("code") not in _CODES or members.get("flag") != 0 or not self._flushes_later:
+        """Take a request over if it is a send of a kind that is plain."""
+        code = members.get("code")
+        # A code of another type is for the processors, which know how to read it.
+        if code.__class__ is not int or code not in _CODES:
             return False
-        if connection is not self._connection or not self._messages:
+        if members.get("flag") != 0 or not self._flushes_later:
+            return False
+        if connection is not self._connection or not self._taken:
             self._begin(connection)
         try:
             ext_fields = members["extFields"]
@@ -140,14 +124,12 @@ class SendRuns:
                 return False
             born_text, text = ext_fields["g"], ext_fields.get("i", "")
             born = self._born if born_text == self._born_text else self._parse_born(born_text)
-            make = self._batch if lane.is_batch else self._single
-            message = make(lane, born, text, body)
         except (KeyError, TypeError, AttributeError, ValueError):
             return False  # Fields are missing, or are of other types: the processor says which.
-        if message is None:
+        if text.__class__ is not str:
             return False
-        self._messages.append(message)
-        self._requests.append((members, header, body))
+        # NamedTuple's own constructor takes twice the time of the tuple's.
+        self._taken.append(tuple.__new__(Taken, (lane, born, text, body, members, header)))
         return True
 
     def _parse_born(self, text: str) -> int:
@@ -168,7 +150,8 @@ class SendRuns:
             self._batch_texts.clear()
             self._shared = SharedAnswer.of(config)
             self._topics_version = version
-            self._cluster_part = f"{CLUSTER}{NAME_END}{config.cluster}"
+            self._properties.last_text = f"{CLUSTER}{NAME_END}{config.cluster}"
+            self._last_text = self._properties.last_text.encode()
 
     def _new_lane(self, kind: tuple[str | None, ...], ext_fields: dict[str, str]) -> Lane | None:
         """Check a kind of send that is new; None if it is not plain."""
@@ -198,28 +181,33 @@ class SendRuns:
             header.topic,
             header.queue_id,
             sys_flag=sys_flag,
+            flag=header.flag,
             reconsume_times=header.reconsume_times or 0,
         )
         if len(self._lanes) >= LANE_COUNT_MAX:
             self._lanes.clear()
-        lane = self._lanes[kind] = Lane(target, header.flag, header.batch)
+        lane = self._lanes[kind] = Lane(target, header.batch)
         return lane
 
-    def _single(self, lane: Lane, born: int, text: str, body: bytes) -> RunMessage | None:
-        plain = self._plain_text(text)
+    # -- judging -----------------------------------------------------------------------------
+
+    def _judged(self, taken: Taken) -> RunMessage | RunBatch | None:
+        """Return a send as a run has it, None if its properties are not plain."""
+        lane, born, text, body, _, _ = taken
+        if lane.is_batch:
+            return self._batch(taken)
+        plain = self._properties.judge(text)
         if plain is None:
             return None
-        # NamedTuple's own constructor takes twice the time of the tuple's.
-        return tuple.__new__(
-            RunMessage, (lane.target, lane.flag, born, self._born_host, body, *plain)
-        )
+        return tuple.__new__(RunMessage, (lane.target, born, self._born_host, body, *plain))
 
-    def _batch(self, lane: Lane, born: int, text: str, body: bytes) -> RunBatch | None:
+    def _batch(self, taken: Taken) -> RunBatch | None:
+        lane, born, text, body, _, _ = taken
         if len(body) > self._body_size_max:
             return None
         batch_text = self._batch_texts.get(text)
         if batch_text is None:
-            plain = self._plain_text(text)
+            plain = self._properties.judge(text)
             if plain is None or plain[1:] != ([], 0) or len(text) > BATCH_TEXT_LENGTH_MAX:
                 return None
             if len(self._batch_texts) >= LANE_COUNT_MAX:
@@ -227,68 +215,101 @@ class SendRuns:
             batch_text = self._batch_texts[text] = plain[0]
         return RunBatch(lane.target, born, self._born_host, body, batch_text)
 
-    def _plain_text(self, text: str) -> tuple[bytes, Sequence[bytes], int] | None:
-        """Return properties as they are stored, their keys and tags code; None if not plain.
-
-        It is what `received_properties` and the appender make of them.  The messages of a
-        producer have the same names in the same order, so these are judged once.
-        """
-        if text and text[-1] != PAIR_END:
-            text += PAIR_END
-        parts = text.replace(NAME_END, PAIR_END).split(PAIR_END)
-        names = tuple(parts[:-1:2])
-        shape = self._shapes.get(names) or self._new_shape(names)
-        if not shape.is_plain or _are_pairs(text) is None:
-            return None
-        _, unique_at, keys_at, tags_at, wait_at = shape
-        if wait_at:
-            text = text.replace(f"{_WAIT_START}{parts[wait_at]}{PAIR_END}", PAIR_END, 1)
-        keys = [parts[unique_at].encode()] if unique_at else []
-        if keys_at:
-            keys += [key.encode() for key in parts[keys_at].split(" ") if key]
-        return (
-            (text + self._cluster_part).encode(),
-            keys,
-            tags_code(parts[tags_at]) if tags_at else 0,
-        )
-
-    def _new_shape(self, names: tuple[str, ...]) -> Shape:
-        if len(self._shapes) >= LANE_COUNT_MAX:
-            self._shapes.clear()
-        shape = Shape.of(names)
-        if len(names) <= SHAPE_NAME_COUNT_MAX:
-            self._shapes[names] = shape
-        return shape
-
     # -- storing -----------------------------------------------------------------------------
 
     def finish(self) -> None:
         """Store and answer what was gathered; call it before anything else is handled."""
-        if not self._messages:
+        if not self._taken:
             return
-        messages, self._messages = self._messages, []
-        requests, self._requests = self._requests, []
-        connection, parts = self._connection, self._parts
-        assert connection is not None
-        run = parts.store.put_run(messages, parts.store_host)
-        if run is None:
-            for request in requests:
-                connection.handle(command_of_members(*request))
+        taken, self._taken = self._taken, []
+        is_worth_it = len(taken) >= COMPILED_COUNT_MIN or taken[0].lane.is_batch
+        compiled = self._compiled.get() if is_worth_it else None
+        if compiled is not None and self._put_compiled(compiled, taken):
             return
-        for (topic, _), part in run.parts.items():
-            parts.statistics.add_put(topic, part.count, part.size)
-        opaques = [members["opaque"] for members, _, _ in requests]
-        connection.send_all(self._answers(opaques, messages, run))
+        start = 0
+        messages: list[RunMessage | RunBatch] = []
+        for number, one in enumerate(taken):
+            message = self._judged(one)
+            if message is not None:
+                messages.append(message)
+                continue
+            self._put(taken[start:number], messages)
+            self._handle(one)
+            start, messages = number + 1, []
+        self._put(taken[start:], messages)
 
-    def _answers(
-        self, opaques: Sequence[int], messages: Sequence[RunMessage | RunBatch], run: Run
-    ) -> list[bytes]:
-        shared, host, at = self._shared, self._parts.store_host, 0
-        physical_offsets, queue_offsets = run.physical_offsets, run.queue_offsets
-        answers = []
-        for opaque, message, count in zip(opaques, messages, run.counts, strict=True):
-            ids = encode_offset_ids(host, physical_offsets[at : at + count])
-            queue_id = message[0].queue_id
-            answers.append(encode_stored_answer(shared, opaque, ids, queue_id, queue_offsets[at]))
-            at += count
-        return answers
+    def _put_compiled(self, compiled: CompiledSends, taken: Sequence[Taken]) -> bool:
+        """Store and answer sends by machine code; return whether it could."""
+        lanes, borns, texts, bodies, members, _ = zip(*taken, strict=True)
+        kinds = {lane.is_batch for lane in lanes}
+        if kinds == {True}:
+            batches = [batch for one in taken if (batch := self._batch(one)) is not None]
+            encode = functools.partial(compiled.encoder.encode_batches, batches)
+            return len(batches) == len(taken) and self._store(taken, encode)
+        opaques = compiled.opaques([one["opaque"] for one in members])
+        if kinds != {False} or opaques is None:
+            return False
+        sends = RunSends(
+            [lane.target for lane in lanes],
+            borns,
+            bodies,
+            [text.encode() for text in texts],
+            self._born_host,
+            self._last_text,
+        )
+        encode_sends = functools.partial(compiled.encoder.encode_sends, sends)
+        store_host = self._parts.store_host
+        stored = self._parts.store.put_run(encode_sends, store_host)
+        if stored is None:
+            return False
+        run, placed = stored
+        self._count(run)
+        assert self._connection is not None
+        self._connection.send(
+            compiled.answers(self._shared.json_start, store_host, opaques, placed)
+        )
+        return True
+
+    def _put(self, taken: Sequence[Taken], messages: Sequence[RunMessage | RunBatch]) -> None:
+        """Store and answer sends that were judged, together or else one by one."""
+        if taken and not self._store(taken, functools.partial(encode_run, messages)):
+            for one in taken:
+                self._handle(one)
+
+    def _store(self, taken: Sequence[Taken], encode: Encode[list[Placed]]) -> bool:
+        stored = self._parts.store.put_run(encode, self._parts.store_host)
+        if stored is None:
+            return False
+        run, placed = stored
+        self._count(run)
+        assert self._connection is not None
+        self._connection.send_all(self._answers(taken, placed))
+        return True
+
+    def _handle(self, taken: Taken) -> None:
+        """Let the processors have a send."""
+        connection = self._connection
+        assert connection is not None
+        try:
+            command = command_of_members(taken.members, taken.header, taken.body)
+        except RemoteProtocolError as error:
+            connection.drop(str(error))
+        else:
+            connection.handle(command)
+
+    def _count(self, run: Run) -> None:
+        for (topic, _), part in run.parts.items():
+            self._parts.statistics.add_put(topic, part.count, part.size)
+
+    def _answers(self, taken: Sequence[Taken], all_placed: Sequence[Placed]) -> list[bytes]:
+        json_start, host = self._shared.json_start, self._parts.store_host
+        return [
+            encode_stored_answer(
+                json_start,
+                one.members["opaque"],
+                packed_offset_ids(host, placed.physical_offsets),
+                one.lane.target.queue_id,
+                placed.queue_offset,
+            )
+            for one, placed in zip(taken, all_placed, strict=True)
+        ]

@@ -104,6 +104,7 @@ class BrokerStatistics:
         self._cluster = cluster
         self._now_ms = now_ms
         self._puts: dict[str, list[int]] = {}
+        self._gets: dict[tuple[str, str], list[int]] = {}
         self._counters: dict[tuple[str, str], Counter] = {}
         self.started_ms = now_ms()
 
@@ -126,38 +127,57 @@ class BrokerStatistics:
         put[0] += count
         put[1] += size
 
-    def _take_puts(self) -> None:
+    def add_get(self, topic: str, group: str, count: int, size: int) -> None:
+        """Count the messages of one pull that a group got; in a short form too."""
+        got = self._gets.get((topic, group))
+        if got is None:
+            if len(self._gets) >= COUNTER_COUNT_MAX:
+                self._take_short_forms()
+            got = self._gets[topic, group] = [0, 0, 0]
+        got[0] += count
+        got[1] += size
+        got[2] += 1
+
+    def _take_short_forms(self) -> None:
         puts, self._puts = self._puts, {}
+        gets, self._gets = self._gets, {}
         for topic, (count, size) in puts.items():
             self.add(TOPIC_PUT_COUNT, topic, count, count)
             self.add(TOPIC_PUT_SIZE, topic, size, count)
             self.add(BROKER_PUT_COUNT, self._cluster, count, count)
+        for (topic, group), (count, size, times) in gets.items():
+            key = f"{topic}@{group}"
+            self.add(GROUP_GET_COUNT, key, count, times)
+            self.add(GROUP_GET_SIZE, key, size, times)
+            self.add(BROKER_GET_COUNT, self._cluster, count, times)
 
     def get(self, name: str, key: str) -> Counter | None:
         """Return a counter, if anything was counted."""
-        self._take_puts()
+        self._take_short_forms()
         return self._counters.get((name, key))
 
     def total(self, name: str) -> int:
         """Return the sum of all counters of one name."""
-        self._take_puts()
+        self._take_short_forms()
         return sum(one.value for (kind, _), one in self._counters.items() if kind == name)
 
     def sample(self) -> None:
         """Note the values of all counters."""
-        self._take_puts()
+        self._take_short_forms()
         now_ms = self._now_ms()
         for counter in self._counters.values():
             counter.sample(now_ms)
 
     def forget_topic(self, topic: str) -> None:
         """Drop the counters of a topic."""
+        self._take_short_forms()
         for name, key in list(self._counters):
             if key == topic or topic in key.split("@"):
                 del self._counters[name, key]
 
     def forget_group(self, group: str) -> None:
         """Drop the counters of a group."""
+        self._take_short_forms()
         for name, key in list(self._counters):
             if key.endswith(f"@{group}"):
                 del self._counters[name, key]

@@ -69,7 +69,7 @@ class StoredAnswer(Answer):
             )
             return super().encode(command)
         return encode_stored_answer(
-            shared,
+            shared.json_start,
             command.opaque,
             result.message_id,
             self._queue_id,
@@ -80,7 +80,7 @@ class StoredAnswer(Answer):
 
 
 def encode_stored_answer(
-    shared: SharedAnswer,
+    json_start: str,
     opaque: int,
     message_id: str,
     queue_id: int,
@@ -89,13 +89,16 @@ def encode_stored_answer(
     code: int = ResponseCode.SUCCESS,
     remark: str | None = None,
 ) -> bytes:
-    """Return the frame of an answer in JSON that tells where a message was stored."""
+    """Return the frame of an answer in JSON that tells where a message was stored.
+
+    ``json_start`` is what all answers share, see `SharedAnswer`.
+    """
     return encode_answer_head(
         code=code,
         opaque=opaque,
         remark=remark,
         ext_json=(
-            f'{shared.json_start},"msgId":"{message_id}",'
+            f'{json_start},"msgId":"{message_id}",'
             f'"queueId":"{queue_id}","queueOffset":"{queue_offset}"}}'
         ),
         body_size=0,

@@ -7,15 +7,13 @@ thrown away and dispatched again, never repaired.
 
 from __future__ import annotations
 
-import functools
-import struct
 from typing import TYPE_CHECKING, Final
 
 from flintmq.format.consume_queue import PRE_BLANK, PRE_BLANK_SIZE, UNIT, UNIT_SIZE
 from flintmq.store.errors import CorruptStoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from flintmq.store.clock import Clock
@@ -26,13 +24,6 @@ from flintmq.store.mapped_file_queue import MappedFileQueue
 
 RESERVE_STEP: Final = 64 * 1024
 """Disk space is reserved in steps: a queue of a few units must not take six megabytes."""
-
-UNIT_FIELD_COUNT: Final = 3
-
-
-@functools.lru_cache(maxsize=1024)
-def _run_struct(count: int) -> struct.Struct:
-    return struct.Struct(">" + UNIT.format.removeprefix(">") * count)
 
 
 class ConsumeQueue:
@@ -114,17 +105,16 @@ class ConsumeQueue:
             self._reserve(tail, position)
         return self.has_room(queue_offset, count)
 
-    def append_run(self, fields: Sequence[int]) -> None:
-        """Write several units at once, for which `has_room` has said yes.
-
-        ``fields`` are physical offset, record size and tags code of one unit after the other.
-        """
+    def append_run(self, units: bytes) -> None:
+        """Write several units at once, for which `has_room` has said yes."""
         tail = self._tail
         assert tail is not None
-        count = len(fields) // UNIT_FIELD_COUNT
-        _run_struct(count).pack_into(tail.view, tail.wrote, *fields)
-        tail.wrote += count * UNIT_SIZE
-        self.max_physical_offset = fields[-3] + fields[-2]
+        start = tail.wrote
+        end = start + len(units)
+        tail.view[start:end] = units
+        tail.wrote = end
+        physical_offset, size, _ = UNIT.unpack_from(units, len(units) - UNIT_SIZE)
+        self.max_physical_offset = physical_offset + size
 
     def _open_tail(self, queue_offset: int) -> MappedFile:
         """Make the next file; a queue that begins in mid-file gets pre-blank units before it."""
@@ -177,20 +167,20 @@ class ConsumeQueue:
     def correct_min_offset(self, log_min_offset: int) -> None:
         """Move the min offset to the first unit whose record is still kept.
 
-        Units ascend by physical offset, so a binary search finds it; pre-blank units lead
-        nowhere and never count.  RocketMQ looks into the first file only, which may be one whose
-        every record is gone and that is not deleted yet.
+        Units ascend by physical offset, so a binary search finds it; blank units lead nowhere
+        and never count, so the last unit before them is asked instead.  RocketMQ looks into the
+        first file only, which may be one whose every record is gone and that is not deleted yet.
         """
         files = self.files.snapshot()
         for file in files:
             low, high = 0, file.wrote // UNIT_SIZE
             while low < high:
                 middle = (low + high) // 2
-                offset, size, _ = UNIT.unpack_from(file.view, middle * UNIT_SIZE)
-                if offset < log_min_offset or size == PRE_BLANK_SIZE:
+                at = _last_written(file.view, low, middle + 1)
+                if at is None or UNIT.unpack_from(file.view, at * UNIT_SIZE)[0] < log_min_offset:
                     low = middle + 1
                 else:
-                    high = middle
+                    high = at
             if low * UNIT_SIZE < file.wrote:
                 self.min_logic_offset = file.first_offset + low * UNIT_SIZE
                 return
@@ -336,3 +326,15 @@ class ConsumeQueue:
         """Unmap the files; units stay on disk."""
         self.files.close()
         self._tail = None
+
+
+def _last_written(view: memoryview, first: int, end: int) -> int | None:
+    """Return the last unit of a range that is not blank."""
+    if UNIT.unpack_from(view, (end - 1) * UNIT_SIZE)[1] != PRE_BLANK_SIZE:
+        return end - 1
+    # Compared as a whole: a file may begin with hundreds of thousands of them.
+    if bytes(view[first * UNIT_SIZE : end * UNIT_SIZE]) == PRE_BLANK * (end - first):
+        return None
+    while UNIT.unpack_from(view, (end - 1) * UNIT_SIZE)[1] == PRE_BLANK_SIZE:
+        end -= 1
+    return end - 1

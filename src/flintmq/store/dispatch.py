@@ -9,6 +9,7 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
+from flintmq.format.consume_queue import UNIT, UNIT_FIELD_COUNT, pack_units
 from flintmq.format.errors import CorruptRecordError, EndOfRecords
 from flintmq.format.record import Blank, CheckedRecord, check_record, decode_record
 from flintmq.format.sys_flag import (
@@ -17,7 +18,6 @@ from flintmq.format.sys_flag import (
     TRANSACTION_NONE,
     TRANSACTION_ROLLBACK,
 )
-from flintmq.store.consume_queue import UNIT_FIELD_COUNT
 from flintmq.store.dispatch_request import (
     DispatchRequest,
     QueueSlot,
@@ -194,7 +194,7 @@ class Dispatcher:
                 queue = self._queues.find(key)
                 if queue is None or not queue.make_room(part.first, part.count):
                     return False
-            return self._index is None or self._index.make_room(len(run.keys.keys))
+            return self._index is None or self._index.make_room(run.keys.count)
         except StoreError:
             return False  # Whoever puts the messages one by one is told why.
 
@@ -203,8 +203,8 @@ class Dispatcher:
         for key, part in run.parts.items():
             queue = self._queues.find(key)
             assert queue is not None
-            queue.append_run(part.units)
-        if self._index is not None and run.keys.keys:
+            queue.append_run(b"".join(part.units))
+        if self._index is not None and run.keys.count:
             self._index.insert_run(run.keys, run.store_timestamp)
             self._index.write_headers()
         self.offset = run.end_offset
@@ -213,7 +213,7 @@ class Dispatcher:
         if listener is None:
             return
         for (topic, queue_id), part in run.parts.items():
-            units = zip(*[iter(part.units)] * UNIT_FIELD_COUNT, strict=True)
+            units = UNIT.iter_unpack(b"".join(part.units))
             for number, (physical_offset, size, tags) in enumerate(units, part.first + 1):
                 read = functools.partial(self._stored_properties, physical_offset, size)
                 listener(topic, queue_id, number, tags, run.store_timestamp, None, read)
@@ -342,9 +342,9 @@ class Dispatcher:
             first = run.pop(0)
             if queue is None or not queue.has_room(first, len(run) // UNIT_FIELD_COUNT):
                 return False
-            ready.append((queue, run))
-        for queue, run in ready:
-            queue.append_run(run)
+            ready.append((queue, pack_units(run)))
+        for queue, units in ready:
+            queue.append_run(units)
         return True
 
     def _apply_to_queues(self, batch: Sequence[DispatchRequest]) -> int:

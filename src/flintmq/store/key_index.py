@@ -16,9 +16,9 @@ from flintmq.format.index_file import (
     file_size,
     format_file_name,
 )
-from flintmq.format.java import extend_hash, index_hash, string_hash
+from flintmq.format.java import extend_hash, index_hash, key_prefix_hash
 from flintmq.store.errors import StoreError, StoreLoadError
-from flintmq.store.key_index_file import SIGN, KeyIndexFile
+from flintmq.store.key_index_file import KeyIndexFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 
     from flintmq.store.clock import Clock
     from flintmq.store.files import Files
-    from flintmq.store.run_encoding import RunKeys
+    from flintmq.store.key_index_file import ManyKeys
 
 logger = logging.getLogger(__name__)
 
 TOPIC_CACHE_MAX: Final = 4096
+SIGN: Final = 1 << 31
 
 
 class IndexPosition(NamedTuple):
@@ -123,7 +124,7 @@ class KeyIndex:
         if prefix is None:
             if len(self._prefixes) >= TOPIC_CACHE_MAX:
                 self._prefixes.clear()
-            prefix = self._prefixes[topic] = string_hash(topic + "#") & 0xFFFFFFFF
+            prefix = self._prefixes[topic] = key_prefix_hash(topic)
         return prefix
 
     def insert(self, entries: Sequence[IndexedMessage]) -> int:
@@ -186,14 +187,10 @@ class KeyIndex:
         file = self.files[-1]
         return file.has_room(key_count) or file.reserve_next(key_count).has_room(key_count)
 
-    def insert_run(self, run: RunKeys, store_timestamp: int) -> None:
+    def insert_run(self, keys: ManyKeys, store_timestamp: int) -> None:
         """Add the keys of messages that are newer than all others; `make_room` has said yes."""
-        prefixes: list[int] = []
-        for topic, count in run.topics:
-            prefixes += (self.topic_hash(topic),) * count
-        offsets = run.physical_offsets
-        self.files[-1].insert_run(prefixes, run.keys, offsets, store_timestamp)
-        self._complete_offset = offsets[-1]
+        self.files[-1].insert_run(keys, store_timestamp)
+        self._complete_offset = keys.last_offset
 
     def _roll(self) -> KeyIndexFile:
         """Open the next file; it starts where the full one ended, as RocketMQ's does."""

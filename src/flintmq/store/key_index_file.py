@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
-import struct
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from flintmq.format.hash_batch import hash_keys
 from flintmq.format.index_file import (
     ENTRY,
     ENTRY_SIZE,
@@ -16,7 +12,6 @@ from flintmq.format.index_file import (
     SLOT_SIZE,
     IndexHeader,
 )
-from flintmq.format.java import index_hash
 from flintmq.store.errors import FlushFailedError, StoreError
 
 if TYPE_CHECKING:
@@ -25,79 +20,28 @@ if TYPE_CHECKING:
     from flintmq.store.files import MappedRegion
 
 INT_MAX: Final = 2**31 - 1
-SIGN: Final = 1 << 31
 RESERVE_STEP: Final = 256 * 1024
-ARRAY_COUNT_MIN: Final = 32
-"""Keys from which on arrays are quicker than a loop."""
-
-PACK_COUNT_MAX: Final = 64
-"""Entries written at once."""
-ENTRY_FIELD_COUNT: Final = 4
-
 _read_slot: Final = SLOT.unpack_from
 _write_slot: Final = SLOT.pack_into
 _write_entry: Final = ENTRY.pack_into
 
 
-@functools.cache
-def _insert_many() -> Callable[..., int]:
-    """Return what inserts many keys: in arrays where numpy is installed.
+class ManyKeys(Protocol):
+    """Keys of messages that follow each other in the log."""
 
-    It is loaded when it is needed first, since loading it takes longer than a broker's start.
-    """
-    try:
-        arrays = importlib.import_module("flintmq.store.index_arrays")
-    except ImportError:
-        return insert_few
-    insert: Callable[..., int] = arrays.insert_keys
-    return insert
+    @property
+    def count(self) -> int:
+        """How many keys these are."""
+        ...
 
+    @property
+    def last_offset(self) -> int:
+        """The physical offset of the last message with a key."""
+        ...
 
-@functools.lru_cache(maxsize=PACK_COUNT_MAX)
-def _entries(count: int) -> struct.Struct:
-    """Return the layout of so many entries behind each other."""
-    return struct.Struct(">" + ENTRY.format.removeprefix(">") * count)
-
-
-def insert_few(
-    view: memoryview,
-    prefixes: Sequence[int],
-    keys: Sequence[bytes],
-    physical_offsets: Sequence[int],
-    *,
-    slots: int,
-    first: int,
-    seconds: int,
-) -> int:
-    """Write the entries of some keys from number ``first`` on; return how many slots are new.
-
-    Entries stand behind each other, so they are written at once, and a slot only gets the number
-    of the last entry that is in it.
-    """
-    newest: dict[int, int] = {}
-    fields: list[int] = []
-    count, new_slots = first, 0
-    for key_hash, physical_offset in zip(hash_keys(prefixes, keys), physical_offsets, strict=True):
-        if key_hash >= SIGN:
-            key_hash = index_hash(key_hash)
-        slot = key_hash % slots
-        previous = newest.get(slot)
-        if previous is None:
-            previous = _read_slot(view, HEADER_SIZE + slot * SLOT_SIZE)[0]
-            if previous <= 0 or previous > first:
-                previous = 0
-                new_slots += 1
-        fields += (key_hash, physical_offset, seconds, previous)
-        newest[slot] = count
-        count += 1
-    at = HEADER_SIZE + slots * SLOT_SIZE + first * ENTRY_SIZE
-    for start in range(0, len(fields), PACK_COUNT_MAX * ENTRY_FIELD_COUNT):
-        some = fields[start : start + PACK_COUNT_MAX * ENTRY_FIELD_COUNT]
-        _entries(len(some) // ENTRY_FIELD_COUNT).pack_into(view, at, *some)
-        at += PACK_COUNT_MAX * ENTRY_SIZE
-    for slot, number in newest.items():
-        _write_slot(view, HEADER_SIZE + slot * SLOT_SIZE, number)
-    return new_slots
+    def insert(self, view: memoryview, *, slots: int, first: int, seconds: int) -> int:
+        """Write their entries from number ``first`` on; return how many slots are new."""
+        ...
 
 
 class KeyIndexFile:
@@ -188,32 +132,18 @@ class KeyIndexFile:
             self._room_end
         )
 
-    def insert_run(
-        self,
-        prefixes: Sequence[int],
-        keys: Sequence[bytes],
-        physical_offsets: Sequence[int],
-        store_timestamp: int,
-    ) -> None:
+    def insert_run(self, keys: ManyKeys, store_timestamp: int) -> None:
         """Add the entries of keys of one store time, for which `has_room` has said yes.
 
-        It leaves what `insert` would for one after the other.  ``prefixes`` are the hashes of
-        the texts before the keys.
+        It leaves what `insert` would for one after the other.
         """
-        insert = insert_few if len(keys) < ARRAY_COUNT_MIN else _insert_many()
         begin = self.begin_time
         seconds = (store_timestamp - begin) // 1000 if 0 < begin < store_timestamp else 0
-        self.slot_count += insert(
-            self.view,
-            prefixes,
-            keys,
-            physical_offsets,
-            slots=self.slots,
-            first=self.count,
-            seconds=min(seconds, INT_MAX),
+        self.slot_count += keys.insert(
+            self.view, slots=self.slots, first=self.count, seconds=min(seconds, INT_MAX)
         )
-        self.count += len(keys)
-        self.end_offset = physical_offsets[-1]
+        self.count += keys.count
+        self.end_offset = keys.last_offset
         self.end_time = store_timestamp
         self.dirty = True
 

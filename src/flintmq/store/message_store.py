@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from flintmq.format.delay_levels import DelayLevels
 from flintmq.model.message import MessageBatch
@@ -36,7 +36,7 @@ from flintmq.store.statistics import StoreStatistics
 from flintmq.store.transient_pool import TransientPool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping
     from types import TracebackType
 
     from flintmq.format.record import Record
@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from flintmq.store.reading import MessageFilter, QueryResult
     from flintmq.store.recovery_report import RecoveryReport
     from flintmq.store.results import GetResult, PutResult
-    from flintmq.store.run_encoding import Run, RunBatch, RunMessage
+    from flintmq.store.run_encoding import Run
+    from flintmq.store.runs import Encode
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +62,8 @@ HOUSEKEEPING_MS_MIN: Final = 10
 
 SAMPLE_INTERVAL_MS: Final = 1000
 """How often the counters are sampled for the rates of the runtime info."""
+
+_Placed = TypeVar("_Placed")
 
 KEEP_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TRANS_OP_HALF_TOPIC})
 
@@ -315,12 +318,12 @@ class MessageStore:
             self.dispatcher.run()
         return result
 
-    def put_run(self, messages: Sequence[RunMessage | RunBatch], store_host: bytes) -> Run | None:
+    def put_run(self, encode: Encode[_Placed], store_host: bytes) -> tuple[Run, _Placed] | None:
         """Append plain messages together; None means that nothing was done, and to use ``put``.
 
         Only for a store that flushes in the background: nobody is told when the disk has them.
         """
-        return self._runs.put(messages, store_host)
+        return self._runs.put(encode, store_host)
 
     def put_durably(self, message: Message | MessageBatch) -> PutResult:
         """Append a message or batch and wait as long as its promise asks for.
@@ -364,7 +367,7 @@ class MessageStore:
     def dispatch(self) -> int:
         """Bring what became readable into queues and index; return how many records."""
         self.retention.follow()
-        return self.dispatcher.run()
+        return self.dispatcher.run() if self.dispatcher.waiting else 0
 
     # -- flushing ----------------------------------------------------------------------------
 
@@ -407,12 +410,36 @@ class MessageStore:
             self.dispatcher.run()
         if self._closed or not self.flags.readable:
             return None
-        monotonic = self.clock.monotonic
-        began = monotonic()
+        began = self.clock.monotonic()
         result = self.reader.get_messages(topic, queue_id, offset, count_max, message_filter)
-        found = len(result.messages) if result is not None else 0
-        self.statistics.record_get(found, int((monotonic() - began) * 1_000_000))
+        self._record_get(result, began)
         return result
+
+    def get_inside(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        count_max: int,
+        message_filter: MessageFilter | None = None,
+    ) -> GetResult | None:
+        """Return what `get_messages` does if a queue has a message at ``offset``.
+
+        None means that nothing was done, not even counted: use `get_messages`, which says why.
+        """
+        if self.dispatcher.waiting:
+            self.dispatcher.run()
+        if self._closed or not self.flags.readable:
+            return None
+        began = self.clock.monotonic()
+        result = self.reader.get_inside(topic, queue_id, offset, count_max, message_filter)
+        if result is not None:
+            self._record_get(result, began)
+        return result
+
+    def _record_get(self, result: GetResult | None, began: float) -> None:
+        elapsed_us = int((self.clock.monotonic() - began) * 1_000_000)
+        self.statistics.record_get(0 if result is None else len(result), elapsed_us)
 
     def min_offset_in_queue(self, topic: str, queue_id: int) -> int:
         """Return the first queue offset that can be read, 0 for an unknown queue."""

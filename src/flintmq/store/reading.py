@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import struct
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from flintmq.format.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_SIZE
@@ -21,6 +20,7 @@ from flintmq.model.topics import LMQ_PREFIX
 from flintmq.store.config import BrokerRole
 from flintmq.store.files import is_safe_name
 from flintmq.store.results import GetResult, GetStatus
+from flintmq.store.stretches import read_place, take_stretch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,9 +35,6 @@ logger = logging.getLogger(__name__)
 
 SCAN_BYTES_MIN: Final = 16_000
 """At least this many bytes of units (800) are looked at in one call, however few are wanted."""
-
-_read_place: Final = struct.Struct(">i24xq").unpack_from
-"""The size of a record, and the physical offset it says it has."""
 
 MEMORY_SIZE_UNKNOWN: Final = 24 << 30
 
@@ -125,17 +122,55 @@ class StoreReader:
             return self._outside(GetStatus.OFFSET_OVERFLOW_ONE, offset, offset, least, end)
         if offset > end:
             return self._outside(GetStatus.OFFSET_OVERFLOW_BADLY, offset, end, least, end)
-        units = queue.units_from(offset)
-        if units is None:
+        return self._inside(queue, offset, count_max, message_filter, least, end)
+
+    def get_inside(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        count_max: int,
+        message_filter: MessageFilter | None = None,
+    ) -> GetResult | None:
+        """Return what `get_messages` does if a queue has a message at ``offset``, else None."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None or topic.startswith(LMQ_PREFIX):
+            return None
+        least, end = queue.min_offset, queue.max_offset
+        if not least <= offset < end:
+            return None
+        return self._inside(queue, offset, count_max, message_filter, least, end)
+
+    def _inside(
+        self,
+        queue: StoredQueue,
+        offset: int,
+        count_max: int,
+        message_filter: MessageFilter | None,
+        least: int,
+        end: int,
+    ) -> GetResult:
+        found = queue.units_from(offset)
+        if found is None:
             beyond = queue.roll_next_file(offset)
             return self._outside(GetStatus.OFFSET_FOUND_NULL, offset, beyond, least, end)
-        file, position, units_end = units
+        file, position, units_end = found
         units_end = min(units_end, position + max(SCAN_BYTES_MIN, count_max * UNIT_SIZE))
         result = GetResult(
             GetStatus.NO_MATCHED_MESSAGE, next_begin_offset=offset, min_offset=least, max_offset=end
         )
         try:
-            self._collect(result, queue, file.view[position:units_end], count_max, message_filter)
+            with file.view[position:units_end] as units:
+                is_taken = message_filter is None and take_stretch(
+                    result,
+                    units,
+                    count_max,
+                    config=self._config,
+                    log=self._log,
+                    hot_size=self._hot_size,
+                )
+                if not is_taken:
+                    self._collect(result, queue, units, count_max, message_filter)
         finally:
             file.release()
         return result
@@ -158,7 +193,7 @@ class StoreReader:
         log_files = self._log.files
         readable_end = self._log.readable_end
         cold_below = readable_end - self._hot_size
-        messages = result.messages
+        messages = result.parts
         queue_offsets = result.queue_offsets
         offset = result.next_begin_offset
         total = 0
@@ -206,7 +241,7 @@ class StoreReader:
                 held_end = min(held_start + held.readable, readable_end)
                 held_view = held.view
             at = physical_offset - held_start
-            if size < RECORD_SIZE_MIN or _read_place(held_view, at) != (size, physical_offset):
+            if size < RECORD_SIZE_MIN or read_place(held_view, at) != (size, physical_offset):
                 self._report_false_unit(queue, offset, physical_offset)
                 offset += 1
                 continue
@@ -220,7 +255,6 @@ class StoreReader:
             total += size
             skip_below = 0
             offset += 1
-        units.release()
         if messages:
             result.status = GetStatus.FOUND
         result.total_size = total
@@ -264,7 +298,7 @@ class StoreReader:
             if head is None:
                 return None
             with head:
-                size, offset = _read_place(head.view)
+                size, offset = read_place(head.view)
                 magic = int.from_bytes(head.view[4:8], "big", signed=True)
             if magic != MESSAGE_MAGIC or offset != physical_offset or size < RECORD_SIZE_MIN:
                 return None

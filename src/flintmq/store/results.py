@@ -1,12 +1,15 @@
 """What the store answers: the outcome of a put, of a read and of a key query."""
 
+import struct
 from collections.abc import Iterator
 from enum import Enum
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from flintmq.format.message_id import encode_offset_id, encode_offset_ids
 from flintmq.store.mapped_file import MappedFile
+
+_RECORD_SIZE: Final = struct.Struct(">i")
 
 
 class PutStatus(Enum):
@@ -137,11 +140,12 @@ class GetResult:
 
     __slots__ = (
         "_held",
+        "_messages",
+        "_queue_offsets",
         "max_offset",
-        "messages",
         "min_offset",
         "next_begin_offset",
-        "queue_offsets",
+        "parts",
         "status",
         "suggest_slave",
         "total_size",
@@ -154,21 +158,47 @@ class GetResult:
         self.next_begin_offset = next_begin_offset
         self.min_offset = min_offset
         self.max_offset = max_offset
-        self.messages: list[memoryview] = []
-        self.queue_offsets: list[int] = []
+        self.parts: list[memoryview] = []
+        """Whole records in the order of the queue; those that lie side by side are one part."""
+        self._queue_offsets: list[int] | range = []
         self.total_size = 0
         self.suggest_slave = False
         self._held: list[MappedFile] = []
+        self._messages: list[memoryview] | None = None
 
     def hold(self, file: MappedFile) -> None:
         """Take over one reference to ``file`` that the caller has acquired."""
         self._held.append(file)
 
+    def take(self, file: MappedFile, parts: list[memoryview], count: int, total_size: int) -> None:
+        """Hold the next ``count`` messages, none passed over, all in a file that is held."""
+        first = self.next_begin_offset
+        self.next_begin_offset = end = first + count
+        self._queue_offsets = range(first, end)
+        self._held.append(file)
+        self.parts = parts
+        self.total_size = total_size
+        self.status = GetStatus.FOUND
+
     def __len__(self) -> int:
-        return len(self.messages)
+        return len(self._queue_offsets)
 
     def __iter__(self) -> Iterator[memoryview]:
         return iter(self.messages)
+
+    @property
+    def queue_offsets(self) -> list[int]:
+        """Where in the queue the messages are."""
+        if isinstance(self._queue_offsets, range):
+            self._queue_offsets = list(self._queue_offsets)
+        return self._queue_offsets
+
+    @property
+    def messages(self) -> list[memoryview]:
+        """The records one by one; who only sends them has no need to cut them apart."""
+        if self._messages is None:
+            self._messages = [record for part in self.parts for record in _records_of(part)]
+        return self._messages
 
     @property
     def commercial_count(self) -> int:
@@ -178,9 +208,13 @@ class GetResult:
     def release(self) -> None:
         """Give the files back; a second call does nothing."""
         held, self._held = self._held, []
-        for message in self.messages:
-            message.release()
-        self.messages = []
+        views, self.parts = self.parts, []
+        if self._messages is not None:
+            views += self._messages
+        self._messages = []
+        self._queue_offsets = []
+        for view in views:
+            view.release()
         for file in held:
             file.release()
 
@@ -194,3 +228,13 @@ class GetResult:
         trace: TracebackType | None,
     ) -> None:
         self.release()
+
+
+def _records_of(part: memoryview) -> Iterator[memoryview]:
+    """Yield the records of a part, each of which begins with its size."""
+    at = 0
+    while at < len(part):
+        (size,) = _RECORD_SIZE.unpack_from(part, at)
+        assert size > 0, "records are checked before they become parts"
+        yield part[at : at + size]
+        at += size

@@ -5,50 +5,92 @@ This is the hot path of a broker: it avoids what calls it can.
 
 from __future__ import annotations
 
-import re
+import functools
 import struct
 import zlib
+from itertools import accumulate, chain, repeat
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from flintmq.format.batch import BODY_AT, ITEM, LENGTH
-from flintmq.format.java import encoded_tags_code
+from flintmq.format.batch import LENGTH
+from flintmq.format.consume_queue import UNIT, UNIT_FIELD_COUNT, pack_units
+from flintmq.format.java import key_prefix_hash
 from flintmq.format.record import (
     CRC_MASK,
     IPV4_HEADER,
     MESSAGE_MAGIC,
     PROPERTIES_LENGTH_MAX,
 )
-from flintmq.store.consume_queue import UNIT_FIELD_COUNT
+from flintmq.store.batch_columns import NotPlainError, dispatched, take_items
+from flintmq.store.run_keys import RunKeys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from flintmq.format.buffer import Buffer
+    from flintmq.store.key_index_file import ManyKeys
+
 Queue: TypeAlias = tuple[str, int]
 """Topic and queue id."""
 
-ITEM_COUNT_MAX: Final = 16_384
-"""Messages of a batch that goes with a run."""
+STRUCT_COUNT_MAX: Final = 64
+"""Numbers of messages whose layout is remembered."""
 
-_PAIR_END: Final = b"\x02"
-_SEPARATOR: Final = b"\x02\0\x02"
-_find_in_all: Final = re.compile(
-    rb"(?:^|\x02)(?:(TAGS|KEYS|UNIQ_KEY)\x01([^\x02]+)|(\0)(?=\x02))"
-).findall
-"""Finds what the views need in property strings with separators between them."""
+_OFFSET: Final = struct.Struct(">q")
+_HEAD_END: Final = struct.Struct(
+    ">"
+    "i"  # system flag
+    "q8s"  # born
+    "q8s"  # stored
+    "i"  # reconsume times
+    "q"  # prepared transaction
+)
+_HEAD: Final = struct.Struct(
+    ">"
+    "i"  # record size
+    "i"  # magic
+    "i"  # body CRC
+    "i"  # queue id
+    "i"  # flag
+    "q"  # queue offset
+    "q"  # physical offset
+    f"{_HEAD_END.size}s"
+    "i"  # body length
+)
+"""The header of a record, of which a batch shares a part."""
+assert _HEAD.size == IPV4_HEADER.size
 
 
 class RunTarget:
     """A queue that messages of runs go to, and what all of them have in common."""
 
-    __slots__ = ("fixed_size", "queue", "queue_id", "reconsume_times", "sys_flag", "topic_part")
+    __slots__ = (
+        "fixed_size",
+        "flag",
+        "key_prefix",
+        "queue",
+        "queue_id",
+        "reconsume_times",
+        "sys_flag",
+        "topic_part",
+    )
 
     def __init__(
-        self, topic: str, queue_id: int, *, sys_flag: int = 0, reconsume_times: int = 0
+        self,
+        topic: str,
+        queue_id: int,
+        *,
+        sys_flag: int = 0,
+        flag: int = 0,
+        reconsume_times: int = 0,
     ) -> None:
         encoded = topic.encode()
         self.queue = (topic, queue_id)
         self.queue_id = queue_id
+        self.key_prefix = key_prefix_hash(topic)
+        """The hash of what stands before each key of the topic."""
         self.sys_flag = sys_flag
+        self.flag = flag
+        """The application's; messages of a batch have their own."""
         self.reconsume_times = reconsume_times
         self.topic_part = bytes([len(encoded)]) + encoded
         self.fixed_size = IPV4_HEADER.size + len(self.topic_part) + LENGTH.size
@@ -61,7 +103,6 @@ class RunMessage(NamedTuple):
     """
 
     target: RunTarget
-    flag: int
     born_timestamp: int
     born_host: bytes
     body: bytes
@@ -83,113 +124,119 @@ class RunBatch(NamedTuple):
     text: bytes
 
 
+class RunSends(NamedTuple):
+    """Messages of a run as they came, column by column; nobody has looked at their properties."""
+
+    targets: Sequence[RunTarget]
+    born_timestamps: Sequence[int]
+    bodies: Sequence[bytes]
+    texts: Sequence[bytes]
+    born_host: bytes
+    last_text: bytes
+    """Properties that each message gets behind its own."""
+
+
 class QueuePart:
     """The messages of a run that go to one queue."""
 
-    __slots__ = ("end", "first", "units")
+    __slots__ = ("end", "first", "size", "units")
 
     def __init__(self, first: int) -> None:
         self.first = self.end = first
         """The queue offset of the first of them, and the one after the last."""
-        self.units: list[int] = []
-        """Physical offset, size and tags code of one after the other."""
+        self.size = 0
+        """How many bytes of the log they take."""
+        self.units: list[bytes] = []
+        """Their units in the queue, some here and some there."""
 
     @property
     def count(self) -> int:
         """How many messages these are."""
         return self.end - self.first
 
-    @property
-    def size(self) -> int:
-        """How many bytes of the log they take."""
-        return sum(self.units[1::UNIT_FIELD_COUNT])
 
+class Placed(NamedTuple):
+    """Where a message of a run went, or those of a batch."""
 
-class RunKeys(NamedTuple):
-    """The keys of a run in log order."""
-
-    keys: list[bytes]
-    physical_offsets: list[int]
-    """Of the message of each key."""
-    topics: list[tuple[str, int]]
-    """The topics of the keys: a topic, and how many keys in a row are of it."""
+    queue_offset: int
+    """Of the first of them."""
+    physical_offsets: bytes
+    """Of each of them, as big-endian numbers of eight bytes."""
 
 
 class Run(NamedTuple):
-    """Messages that were encoded together, and where each of them goes."""
+    """Messages that were encoded together: what log, queues and index get."""
 
     store_timestamp: int
-    records: bytes
-    counts: list[int]
-    """How many messages each element has that was given: one, or those of a batch."""
-    physical_offsets: list[int]
-    queue_offsets: list[int]
+    records: Buffer
     end_offset: int
     parts: dict[Queue, QueuePart]
-    keys: RunKeys
+    keys: ManyKeys
+
+    @property
+    def message_count(self) -> int:
+        """How many messages it has."""
+        return sum([part.count for part in self.parts.values()])
 
 
-class NotPlainError(Exception):
-    """A run cannot be stored as one."""
+class QueueParts(dict[Queue, QueuePart]):
+    """The parts of a run, made when they are needed."""
 
-
-class RunEncoder:
-    """Encodes one run that begins at a place in the log.
-
-    ``next_offsets`` are those of the queues before it.  Raises NotPlainError where a message is
-    too large or a batch is none: storing them one by one tells which.
-    """
-
-    def __init__(
-        self,
-        physical_offset: int,
-        *,
-        next_offsets: Mapping[Queue, int],
-        store_timestamp: int,
-        store_host: bytes,
-        record_size_max: int,
-        body_size_max: int,
-    ) -> None:
+    def __init__(self, next_offsets: Mapping[Queue, int]) -> None:
+        super().__init__()
         self._next_offsets = next_offsets
-        self._now = store_timestamp
-        self._store_host = store_host
-        self._record_size_max = record_size_max
-        self._body_size_max = body_size_max
-        self._end = physical_offset
-        self._out: list[bytes] = []
-        self._parts: dict[Queue, QueuePart] = {}
-        self._physical_offsets: list[int] = []
-        self._queue_offsets: list[int] = []
-        self._keys = RunKeys([], [], [])
 
-    def encode(self, messages: Sequence[RunMessage | RunBatch]) -> Run:
-        """Return the run of these messages."""
-        counts = []
-        for message in messages:
-            if isinstance(message, RunMessage):
-                self._add(message)
-                counts.append(1)
-            else:
-                counts.append(self._add_batch(message))
-        return Run(
-            self._now,
-            b"".join(self._out),
-            counts,
-            self._physical_offsets,
-            self._queue_offsets,
-            self._end,
-            self._parts,
-            self._keys,
-        )
-
-    def _part(self, queue: Queue) -> QueuePart:
-        part = self._parts.get(queue)
-        if part is None:
-            part = self._parts[queue] = QueuePart(self._next_offsets.get(queue, 0))
+    def __missing__(self, queue: Queue) -> QueuePart:
+        part = self[queue] = QueuePart(self._next_offsets.get(queue, 0))
         return part
 
-    def _add(self, message: RunMessage) -> None:
-        target, flag, born, born_host, body, text, keys, tags = message
+
+class RunPlace(NamedTuple):
+    """Where a run begins, and what is so for all of its messages."""
+
+    physical_offset: int
+    next_offsets: Mapping[Queue, int]
+    """Of the queues before it."""
+    store_timestamp: int
+    store_host: bytes
+    record_size_max: int
+    body_size_max: int
+
+
+def encode_run(
+    messages: Sequence[RunMessage | RunBatch], place: RunPlace
+) -> tuple[Run, list[Placed]]:
+    """Return the run of these messages, and where each element of it goes.
+
+    Raises NotPlainError where a message is too large or a batch is none: storing them one by one
+    tells which.
+    """
+    encoder = _RunEncoder(place)
+    placed = [
+        encoder.add(message) if isinstance(message, RunMessage) else encoder.add_batch(message)
+        for message in messages
+    ]
+    records = b"".join(encoder.out)
+    return Run(place.store_timestamp, records, encoder.end, encoder.parts, encoder.keys), placed
+
+
+class _RunEncoder:
+    """A run that is being encoded."""
+
+    def __init__(self, place: RunPlace) -> None:
+        self._place = place
+        self._now = place.store_timestamp
+        self._store_host = place.store_host
+        self._record_size_max = place.record_size_max
+        self._body_size_max = place.body_size_max
+        self.end = place.physical_offset
+        self.out: list[bytes] = []
+        self.parts = QueueParts(place.next_offsets)
+        self.keys = RunKeys()
+
+    def add(self, message: RunMessage) -> Placed:
+        """Encode a message."""
+        target, born, born_host, body, text, keys, tags = message
         body_size, text_size = len(body), len(text)
         size = target.fixed_size + body_size + text_size
         if (
@@ -198,15 +245,15 @@ class RunEncoder:
             or text_size > PROPERTIES_LENGTH_MAX
         ):
             raise NotPlainError
-        part = self._parts.get(target.queue) or self._part(target.queue)
-        queue_offset, physical_offset = part.end, self._end
-        self._out += (
+        part = self.parts[target.queue]
+        queue_offset, physical_offset = part.end, self.end
+        self.out += (
             IPV4_HEADER.pack(
                 size,
                 MESSAGE_MAGIC,
                 zlib.crc32(body) & CRC_MASK,
                 target.queue_id,
-                flag,
+                target.flag,
                 queue_offset,
                 physical_offset,
                 target.sys_flag,
@@ -223,131 +270,72 @@ class RunEncoder:
             LENGTH.pack(text_size),
             text,
         )
-        part.units += (physical_offset, size, tags)
+        part.units.append(UNIT.pack(physical_offset, size, tags))
+        part.size += size
         part.end = queue_offset + 1
-        self._physical_offsets.append(physical_offset)
-        self._queue_offsets.append(queue_offset)
-        self._end = physical_offset + size
+        self.end = physical_offset + size
         if keys:
-            all_keys, places, topics = self._keys
-            all_keys += keys
-            places += (physical_offset,) * len(keys)
-            topics.append((target.queue[0], len(keys)))
+            self.keys.keys += keys
+            self.keys.physical_offsets += (physical_offset,) * len(keys)
+            self.keys.prefixes.append((target.key_prefix, len(keys)))
+        return tuple.__new__(Placed, (queue_offset, _OFFSET.pack(physical_offset)))
 
-    def _add_batch(self, batch: RunBatch) -> int:
-        target, born, born_host, body, shared = batch
-        flags, bodies, texts = _items(body)
-        all_tags, own_keys = _dispatched(texts)
-        part = self._part(target.queue)
-        first = part.end
-        units, out, places = part.units, self._out, self._physical_offsets
-        keys, key_places, topics = self._keys
-        pack, pack_length, crc32 = IPV4_HEADER.pack, LENGTH.pack, zlib.crc32
-        queue_id, sys_flag, topic_part = target.queue_id, target.sys_flag, target.topic_part
-        now, store_host, times = self._now, self._store_host, target.reconsume_times
-        fixed_size, size_max = target.fixed_size + len(shared), self._record_size_max
-        physical_offset, queue_offset, key_count = self._end, first, len(keys)
-        for flag, item, text, tags, own in zip(
-            flags, bodies, texts, all_tags, own_keys, strict=True
-        ):
-            size_of_item, text_size = len(item), len(text) + len(shared)
-            size = fixed_size + size_of_item + len(text)
-            if size > size_max or text_size > PROPERTIES_LENGTH_MAX:
-                raise NotPlainError
-            out += (
-                pack(
-                    size,
-                    MESSAGE_MAGIC,
-                    crc32(item) & CRC_MASK,
-                    queue_id,
-                    flag,
-                    queue_offset,
-                    physical_offset,
-                    sys_flag,
-                    born,
-                    born_host,
-                    now,
-                    store_host,
-                    times,
-                    0,
-                    size_of_item,
-                ),
-                item,
-                topic_part,
-                pack_length(text_size),
-                text,
-                shared,
-            )
-            units += (physical_offset, size, tags)
-            places.append(physical_offset)
-            keys += own
-            key_places += (physical_offset,) * len(own)
-            physical_offset += size
-            queue_offset += 1
-        part.end = queue_offset
-        self._queue_offsets += range(first, queue_offset)
-        self._end = physical_offset
-        topics.append((target.queue[0], len(keys) - key_count))
-        return len(flags)
+    def add_batch(self, batch: RunBatch) -> Placed:
+        """Encode the messages of a batch."""
+        target, _, _, body, shared = batch
+        flags, bodies, texts = take_items(body)
+        tags, keys, key_counts = dispatched(texts)
+        part = self.parts[target.queue]
+        count, first = len(flags), part.end
+        body_sizes = list(map(len, bodies))
+        text_sizes = [len(text) + len(shared) for text in texts]
+        sizes = [target.fixed_size + a + b for a, b in zip(body_sizes, text_sizes, strict=True)]
+        if max(sizes) > self._record_size_max or max(text_sizes) > PROPERTIES_LENGTH_MAX:
+            raise NotPlainError
+        places = list(accumulate(sizes, initial=self.end))
+        self.end = places.pop()
+        part.end = first + count
+        heads = map(
+            _HEAD.pack,
+            sizes,
+            repeat(MESSAGE_MAGIC),
+            [zlib.crc32(one) & CRC_MASK for one in bodies],
+            repeat(target.queue_id),
+            flags,
+            range(first, part.end),
+            places,
+            repeat(shared_head(batch, self._place)),
+            body_sizes,
+        )
+        starts = [target.topic_part + LENGTH.pack(size) for size in text_sizes]
+        pieces = zip(heads, bodies, starts, texts, repeat(shared))
+        self.out += chain.from_iterable(pieces)
+        units = [0] * (count * UNIT_FIELD_COUNT)
+        units[0::UNIT_FIELD_COUNT] = places
+        units[1::UNIT_FIELD_COUNT] = sizes
+        units[2::UNIT_FIELD_COUNT] = tags
+        part.units.append(pack_units(units))
+        part.size += sum(sizes)
+        self.keys.keys += keys
+        self.keys.physical_offsets += chain.from_iterable(map(repeat, places, key_counts))
+        self.keys.prefixes.append((target.key_prefix, len(keys)))
+        return Placed(first, _offsets_struct(count).pack(*places))
 
 
-def _items(body: bytes) -> tuple[list[int], list[bytes], list[bytes]]:
-    """Return flags, bodies and properties of a batch, these ended so that others can follow."""
-    flags, bodies, texts = [], [], []
-    at, total = 0, len(body)
-    unpack, unpack_length = ITEM.unpack_from, LENGTH.unpack_from
-    try:
-        while at < total:
-            flag, body_size = unpack(body, at)
-            at += BODY_AT
-            length_at = at + body_size
-            (text_size,) = unpack_length(body, length_at)
-            text_at = length_at + 2
-            end = text_at + text_size
-            text = body[text_at:end]
-            if body_size < 0 or text_size < 0 or end > total:
-                raise NotPlainError
-            if text_size and text[-1] != 2:
-                text += _PAIR_END
-            flags.append(flag)
-            bodies.append(body[at:length_at])
-            texts.append(text)
-            at = end
-    except struct.error:
-        raise NotPlainError from None
-    if not 0 < len(flags) <= ITEM_COUNT_MAX:
-        raise NotPlainError
-    return flags, bodies, texts
+def shared_head(batch: RunBatch, place: RunPlace) -> bytes:
+    """Return what the records of a batch have in common near the end of their headers."""
+    target = batch.target
+    return _HEAD_END.pack(
+        target.sys_flag,
+        batch.born_timestamp,
+        batch.born_host,
+        place.store_timestamp,
+        place.store_host,
+        target.reconsume_times,
+        0,
+    )
 
 
-def _dispatched(texts: Sequence[bytes]) -> tuple[list[int], list[list[bytes]]]:
-    """Return tags code and keys of many property strings.
-
-    What `flintmq.format.record.dispatch_fields` gives for each, found in one go.
-    """
-    all_tags: list[int] = []
-    all_keys: list[list[bytes]] = []
-    codes: dict[bytes, int] = {b"": 0}
-    tags = unique = keys = b""
-    found = _find_in_all(_SEPARATOR.join(texts))
-    found.append((b"", b"", b"\0"))
-    for name, value, mark in found:
-        if mark:
-            own = [unique] if unique else []
-            if keys:
-                own += filter(None, keys.split(b" "))
-            all_keys.append(own)
-            code = codes.get(tags)
-            if code is None:
-                code = codes[tags] = encoded_tags_code(tags)
-            all_tags.append(code)
-            tags = unique = keys = b""
-        elif name == b"UNIQ_KEY":
-            unique = value
-        elif name == b"KEYS":
-            keys = value
-        else:
-            tags = value
-    if len(all_tags) != len(texts):
-        raise NotPlainError  # A property string holds a separator.
-    return all_tags, all_keys
+@functools.lru_cache(maxsize=STRUCT_COUNT_MAX)
+def _offsets_struct(count: int) -> struct.Struct:
+    return struct.Struct(f">{count}q")

@@ -9,19 +9,24 @@ behind) sends the whole run back untouched, to be put message by message.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from flintmq.store.run_encoding import NotPlainError, RunEncoder
+from flintmq.store.batch_columns import NotPlainError
+from flintmq.store.run_encoding import RunPlace
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from flintmq.store.appending import Appender
     from flintmq.store.clock import Clock
     from flintmq.store.commit_log import CommitLog
     from flintmq.store.dispatch import Dispatcher
-    from flintmq.store.run_encoding import Run, RunBatch, RunMessage
+    from flintmq.store.run_encoding import Run
     from flintmq.store.statistics import StoreStatistics
+
+
+_Placed = TypeVar("_Placed")
+Encode: TypeAlias = Callable[["RunPlace"], tuple["Run", _Placed]]
+"""Encodes a run for its place; returns it and where its messages go."""
 
 
 class RunAppender:
@@ -42,19 +47,19 @@ class RunAppender:
         self._statistics = statistics
         self._clock = clock
 
-    def put(self, messages: Sequence[RunMessage | RunBatch], store_host: bytes) -> Run | None:
-        """Append all messages and make them visible, or do nothing and return None."""
+    def put(self, encode: Encode[_Placed], store_host: bytes) -> tuple[Run, _Placed] | None:
+        """Append what is encoded and make it visible, or do nothing and return None."""
         appender = self._appender
         if appender.may_refuse:
             return None
         # In this order, since dispatching never appends: nobody may come between log and views.
         with self._dispatcher.lock, appender.lock:
             try:
-                return self._put(messages, store_host)
+                return self._put(encode, store_host)
             finally:
                 appender.began_ms = 0
 
-    def _put(self, messages: Sequence[RunMessage | RunBatch], store_host: bytes) -> Run | None:
+    def _put(self, encode: Encode[_Placed], store_host: bytes) -> tuple[Run, _Placed] | None:
         tail, dispatcher = self._log.tail, self._dispatcher
         if tail is None or not dispatcher.is_idle:
             return None
@@ -62,16 +67,16 @@ class RunAppender:
         began = clock.monotonic()
         appender.began_ms = now = clock.now_ms()
         position = tail.wrote
-        encoder = RunEncoder(
+        place = RunPlace(
             tail.first_offset + position,
-            next_offsets=appender.next_offsets,
-            store_timestamp=now,
-            store_host=store_host,
-            record_size_max=appender.record_size_max,
-            body_size_max=appender.body_size_max,
+            appender.next_offsets,
+            now,
+            store_host,
+            appender.record_size_max,
+            appender.body_size_max,
         )
         try:
-            run = encoder.encode(messages)
+            run, placed = encode(place)
         except NotPlainError:
             return None
         if not (self._log.has_room(len(run.records)) and dispatcher.can_take(run)):
@@ -83,7 +88,7 @@ class RunAppender:
         for queue, part in run.parts.items():
             appender.next_offsets[queue] = part.end
         dispatcher.take(run)
-        each_us = int((clock.monotonic() - began) * 1_000_000) // len(run.physical_offsets)
+        each_us = int((clock.monotonic() - began) * 1_000_000) // run.message_count
         for (topic, _), part in run.parts.items():
             self._statistics.record_puts(topic, part.count, part.size, each_us)
-        return run
+        return run, placed

@@ -1,6 +1,6 @@
 """Which sends are gathered to be stored together, and which are not."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +10,8 @@ import pytest
 
 from flintmq.format.codes import RequestCode, ResponseCode
 from flintmq.model.property_names import DELAY
-from flintmq.store.run_encoding import Run, RunBatch, RunMessage
+from flintmq.store.run_encoding import Run
+from flintmq.store.runs import Encode
 from tests.unit.broker.broker_kit import Site, Wire, run, send_header, site
 
 
@@ -24,9 +25,9 @@ class Watched:
         self.counts: list[int] = []
         put_run = self.parts.store.put_run
 
-        def counted(messages: Sequence[RunMessage | RunBatch], store_host: bytes) -> Run | None:
-            stored = put_run(messages, store_host)
-            self.counts.append(0 if stored is None else len(stored.physical_offsets))
+        def counted(encode: Encode[Any], store_host: bytes) -> tuple[Run, Any] | None:
+            stored = put_run(encode, store_host)
+            self.counts.append(0 if stored is None else stored[0].message_count)
             return stored
 
         self.parts.store.put_run = counted  # type: ignore[method-assign]

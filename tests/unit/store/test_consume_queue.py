@@ -1,6 +1,8 @@
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flintmq.format.consume_queue import PRE_BLANK, PRE_BLANK_SIZE, UNIT_SIZE
 from flintmq.store.consume_queue import ConsumeQueue
@@ -187,6 +189,25 @@ def test_blank_units_are_never_the_least(queue: ConsumeQueue) -> None:
     queue.append(700, 100, 0, 7)
     queue.correct_min_offset(0)
     assert queue.min_offset == 7
+
+
+@given(
+    kept=st.lists(st.booleans(), min_size=1, max_size=70),
+    log_min=st.integers(-50, 71 * RECORD_SIZE),
+)
+def test_holes_within_a_queue_do_not_hide_what_is_before_them(
+    kept: list[bool], log_min: int
+) -> None:
+    queue = make(SimulatedFiles())
+    units = [number for number, is_kept in enumerate(kept) if is_kept]
+    for number in units:
+        queue.fill_blank(number)
+        fill(queue, 1, number)
+    queue.fill_blank(len(kept))
+    expected = [number for number in units if number * RECORD_SIZE >= log_min]
+    queue.correct_min_offset(log_min)
+    if expected:
+        assert queue.min_offset == expected[0]
 
 
 def test_expired_files_are_deleted_but_never_the_last(queue: ConsumeQueue) -> None:

@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flintmq.format.index_file import file_size, key_text_hash
-from flintmq.store import key_index_file
+from flintmq.format.java import key_prefix_hash
 from flintmq.store.errors import DiskFullError, FlushFailedError
 from flintmq.store.key_index import IndexedMessage, KeyIndex
 from flintmq.store.key_index_file import KeyIndexFile
-from flintmq.store.run_encoding import RunKeys
+from flintmq.store.run_keys import RunKeys
 from flintmq.testing import ROOT, Fault, ManualClock, SimulatedFiles
 from tests.unit.store.store_kit import STORE_MS, new_files, open_store
 from tests.unit.store.test_appending import put_vectors
@@ -391,12 +391,9 @@ def test_the_size_of_a_file_follows_from_slots_and_entries(
         max_size=4,
     ),
     slots=st.sampled_from([1, 7, 1000]),
-    in_arrays=st.booleans(),
 )
 @settings(max_examples=80, deadline=None)
-def test_a_run_leaves_what_its_keys_leave_one_by_one(
-    runs: list[list[str]], slots: int, in_arrays: bool
-) -> None:
+def test_a_run_leaves_what_its_keys_leave_one_by_one(runs: list[list[str]], slots: int) -> None:
     single_files, run_files = new_files(), new_files()
     single, together = make(single_files, slots, 1000), make(run_files, slots, 1000)
     for index in (single, together):
@@ -407,10 +404,10 @@ def test_a_run_leaves_what_its_keys_leave_one_by_one(
         offsets = [number * 1000 + at for at in range(len(keys))]
         single.insert([one(at, key, time=time) for at, key in zip(offsets, keys, strict=True)])
         assert together.make_room(len(keys))
-        # As if numpy were missing, or as if it paid for few keys already.
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(key_index_file, "ARRAY_COUNT_MIN", 1 if in_arrays else 1 << 20)
-            together.insert_run(RunKeys(keyed, offsets, [("T", len(keys))]), time)
+        run = RunKeys()
+        run.keys, run.physical_offsets = keyed, offsets
+        run.prefixes = [(key_prefix_hash("T"), len(keys))]
+        together.insert_run(run, time)
     for index in (single, together):
         index.write_headers()
     assert bytes(together.files[0].view) == bytes(single.files[0].view)

@@ -1,0 +1,267 @@
+"""What an archive of live topics says and does where messages, topics or brokers are gone."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flintmq.client.blocking import Producer
+from flintmq.client.messages import Message
+from flintmq.format import fastjson
+from flintmq.model.message_queue import MessageQueue
+from flintmq.spark.errors import ArchiveError
+from flintmq.spark.jobs.archive_check import check_archive
+from flintmq.spark.jobs.archive_run import ArchiveReport
+from flintmq.spark.jobs.live_archive import archive_topics
+from flintmq.spark.jobs.live_archive_state import BrokerFacts, state_files
+from flintmq.spark.jobs.restore import restore
+from flintmq.spark.live.errors import UnreachableError
+from flintmq.spark.options import OnCorrupt
+from flintmq.testing import EmbeddedCluster
+from tests.spark.inline_spark import inline_spark
+from tests.spark.live.archive_kit import bounds_of, rows_of, serving
+from tests.spark.live.live_kit import Admin, bodies, read, send, texts, until
+from tests.unit.offline.stores import flip
+
+FILE_SIZE = 1 << 20
+
+
+def add(
+    namesrv: str, topic: str, to: Path, *, allow_gap: bool = False, **options: str
+) -> ArchiveReport:
+    """Add what is new in a topic."""
+    source = {"namesrv": namesrv, "subscribe": topic, **options}
+    return archive_topics(inline_spark(), source, to, allow_gap=allow_gap)
+
+
+def test_what_retention_was_faster_with_is_an_error_or_a_hole(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    to, root = tmp_path / "archive", tmp_path / "root"
+    with (
+        EmbeddedCluster(
+            manual_clock=True,
+            mappedFileSizeCommitLog=FILE_SIZE,
+            fileReservedTime=0,
+            deleteWhen=";".join(f"{hour:02}" for hour in range(24)),
+            cleanResourceInterval=10,
+            deleteCommitLogFilesInterval=1,
+        ) as cluster,
+        Admin(cluster.namesrv) as admin,
+    ):
+        admin.set_topic("short", 1)
+        cluster.send("short", b"first")
+        add(cluster.namesrv, "short", to)
+        noise = random.Random(7)  # What can be compressed would not fill a file.
+        for _ in range(20):
+            cluster.send("short", noise.randbytes(150_000))
+
+        def is_cut() -> bool:
+            cluster.advance(60_000)
+            return cluster.messages("short")[0].queue_offset > 1
+
+        until(is_cut)
+        with pytest.raises(ArchiveError, match=r"were deleted before .* \(allow_gap goes on"):
+            add(cluster.namesrv, "short", to)
+        add(cluster.namesrv, "short", to, allow_gap=True)
+        assert "messages are missing: queue=short queue 0 of broker-a" in caplog.text
+        left = rows_of(cluster.namesrv, "broker-a", "short")
+    assert check_archive(inline_spark(), to).ok
+    report = restore(inline_spark(), to, root / "store")
+    (problem,) = report.problems
+    assert "consumequeue/short/0: the log has no records for" in problem
+    with serving(root, "broker-a", mappedFileSizeCommitLog=FILE_SIZE) as restored:
+        assert list(bounds_of(restored.namesrv, "short").values()) == [(0, 21)]
+        # What lies behind the hole has the offsets that it had.
+        found = [one.queue_offset for one in restored.messages("short")]
+        assert found[-len(left) :] == [row["queueOffset"] for row in left]
+
+
+def test_a_topic_that_was_made_anew_is_an_error_or_taken_from_its_first_message(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    to, root = tmp_path / "archive", tmp_path / "root"
+    with Admin(cluster.namesrv) as admin:
+        admin.set_topic("anew", 1)
+        send(cluster, "anew", range(10))
+        add(cluster.namesrv, "anew", to)
+        admin.delete_topic("anew")
+        with pytest.raises(ArchiveError, match="anew queue 0 of broker-a: its topic was deleted"):
+            add(cluster.namesrv, "anew", to)
+        assert add(cluster.namesrv, "anew", to, allow_gap=True).run is None
+        admin.set_topic("anew", 1)
+        send(cluster, "anew", range(10, 13))
+        with pytest.raises(ArchiveError, match="it ends at 3, and 10 was archived"):
+            add(cluster.namesrv, "anew", to)
+        # It may be longer than the old one was: then only its messages tell.
+        send(cluster, "anew", range(13, 25))
+        with pytest.raises(ArchiveError, match="its message at 9 is another one"):
+            add(cluster.namesrv, "anew", to)
+        assert add(cluster.namesrv, "anew", to, allow_gap=True).record_count == 15
+        send(cluster, "anew", range(25, 27))
+        assert add(cluster.namesrv, "anew", to).record_count == 2
+    assert check_archive(inline_spark(), to).record_count == 27
+    # As in the log of the broker, the queue is the one that was made last.
+    restore(inline_spark(), to, root / "store")
+    with serving(root, "broker-a") as restored:
+        assert bodies(read(restored.namesrv, subscribe="anew")) == texts(range(10, 27))
+
+
+def test_a_topic_that_is_made_anew_and_empty_is_waited_for(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    to = tmp_path / "archive"
+    with Admin(cluster.namesrv) as admin:
+        for topic in ("empty", "beside"):
+            admin.set_topic(topic, 1)
+        send(cluster, "empty", range(3))
+        add(cluster.namesrv, "empty,beside", to)
+        admin.delete_topic("empty")
+        admin.set_topic("empty", 1)
+        send(cluster, "beside", range(1))
+        assert add(cluster.namesrv, "empty,beside", to, allow_gap=True).record_count == 1
+        send(cluster, "empty", range(3, 8))
+        assert add(cluster.namesrv, "empty,beside", to).record_count == 5
+
+
+def test_queues_that_are_closed_for_a_while_keep_their_place(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    to = tmp_path / "archive"
+    with Admin(cluster.namesrv) as admin:
+        admin.set_topic("closed", 2)
+        send(cluster, "closed", range(10))
+        add(cluster.namesrv, "closed", to)
+        admin.set_topic("closed", 1)
+        with pytest.raises(ArchiveError, match="closed queue 1 of broker-a: its topic has fewer"):
+            add(cluster.namesrv, "closed", to)
+        send(cluster, "closed", range(10, 12))
+        assert add(cluster.namesrv, "closed", to, allow_gap=True).record_count == 2
+        admin.set_topic("closed", 2)
+        send(cluster, "closed", range(12, 18))
+        assert add(cluster.namesrv, "closed", to).record_count == 6
+
+
+def test_another_broker_of_the_same_name_is_refused(tmp_path: Path) -> None:
+    to = tmp_path / "archive"
+    with EmbeddedCluster() as cluster:
+        send(cluster, "same", range(40))
+        add(cluster.namesrv, "same", to)
+    with EmbeddedCluster() as cluster:
+        send(cluster, "same", range(60))
+        for allow_gap, words in (
+            (False, "it is not the queue that was archived, but made anew"),
+            (True, "the broker has another log; it needs another archive"),
+        ):
+            with pytest.raises(ArchiveError, match=words):
+                add(cluster.namesrv, "same", to, allow_gap=allow_gap)
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({"brokerClusterName": "other"}, "belonged to the cluster DefaultCluster, not other"),
+        ({"mappedFileSizeCommitLog": 8 << 20}, "had log files of 4194304, not 8388608"),
+    ]
+    for settings, words in changes:
+        with EmbeddedCluster(**settings) as cluster:
+            # Queues that the archive does not know: the broker itself tells.
+            send(cluster, "elsewhere", range(1))
+            with pytest.raises(ArchiveError, match=words):
+                add(cluster.namesrv, "elsewhere", to)
+
+
+def test_a_broker_that_is_down_is_no_loss(tmp_path: Path) -> None:
+    to = tmp_path / "archive"
+    with EmbeddedCluster() as cluster, Admin(cluster.namesrv) as admin:
+        other: dict[str, Any] = {
+            "root": tmp_path / "b",
+            "namesrvAddr": cluster.namesrv,
+            "brokerName": "broker-b",
+        }
+        with EmbeddedCluster(**other):
+            admin.set_topic("spread", 1, broker_count=2)
+            send(cluster, "spread", range(4))
+            assert len(add(cluster.namesrv, "spread", to).stores) == 2
+        with pytest.raises(UnreachableError, match="broker-b is down"):
+            add(cluster.namesrv, "spread", to, allow_gap=True, retries="1")
+        with EmbeddedCluster(**other):
+            send(cluster, "spread", range(4, 10))
+            assert add(cluster.namesrv, "spread", to).record_count == 6
+
+
+def test_topics_may_come_and_go(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    to, root = tmp_path / "archive", tmp_path / "root"
+    send(cluster, "come-1", range(4))
+    send(cluster, "come-2", range(4, 8))
+    assert add(cluster.namesrv, "come-2", to).record_count == 4
+    # Its messages stand before those of the first run.
+    assert add(cluster.namesrv, "come-1,come-2", to).record_count == 4
+    send(cluster, "come-2", range(8, 10))
+    assert add(cluster.namesrv, "come-1", to).run is None
+    source = {"namesrv": cluster.namesrv, "subscribePattern": "come-.*"}
+    assert archive_topics(inline_spark(), source, to).record_count == 2
+    restore(inline_spark(), to, root / "store")
+    topics = ("come-1", "come-2")
+    with serving(root, "broker-a") as restored:
+        found = rows_of(restored.namesrv, "broker-a", *topics)
+    assert found == rows_of(cluster.namesrv, "broker-a", *topics)
+
+
+def test_a_damaged_message_ends_a_run_or_is_left_out(tmp_path: Path) -> None:
+    to = tmp_path / "archive"
+    with EmbeddedCluster(root=tmp_path / "root") as cluster, Admin(cluster.namesrv) as admin:
+        admin.set_topic("harmed", 1)
+        send(cluster, "harmed", range(5))
+        log = tmp_path / "root" / "store" / "commitlog" / f"{0:020}"
+        flip(log, log.read_bytes().index(b"m2"))
+        with pytest.raises(ArchiveError, match=r"at 2 is damaged: .* \(on_corrupt=skip"):
+            add(cluster.namesrv, "harmed", to, allow_gap=True)
+        source = {"namesrv": cluster.namesrv, "subscribe": "harmed"}
+        report = archive_topics(inline_spark(), source, to, on_corrupt=OnCorrupt.SKIP)
+        assert report.stores[0].queues is not None
+        (queue,) = report.stores[0].queues
+        assert (queue.start, queue.end, queue.record_count) == (0, 5, 4)
+        assert add(cluster.namesrv, "harmed", to).run is None
+
+
+def test_offsets_are_kept_for_what_the_archive_has_and_never_beyond() -> None:
+    facts = BrokerFacts(
+        cluster="c",
+        log_file_size=1,
+        queue_file_size=20,
+        hash_slots=1,
+        index_entries=2,
+        state={
+            "topics.json": {"topicConfigTable": {"t": {"topicName": "t"}}},
+            "subscriptionGroup.json": {},
+            # Names of queues stand bare, or in quotes.
+            "consumerOffset.json": {
+                "offsetTable": {"t@g": {0: 7, "1": 9, 2: 1}, "other@g": {0: 1}, "t@h": "?"}
+            },
+            "delayOffset.json": {"offsetTable": {1: 5, 2: 6, 3: 7}},
+        },
+    )
+    ends = {("t", 0): 10, ("t", 1): 4, ("SCHEDULE_TOPIC_XXXX", 0): 9, ("SCHEDULE_TOPIC_XXXX", 2): 2}
+    found = {name: fastjson.loads(text) for name, text in state_files(facts, ends).items()}
+    assert found["consumerOffset.json"] == {"offsetTable": {"t@g": {0: 7, 1: 4}}}
+    assert found["delayOffset.json"] == {"offsetTable": {1: 5, 3: 2}}
+    assert found["topics.json"] == facts.state["topics.json"]
+    without = state_files(facts, {("t", 0): 10})
+    assert "delayOffset.json" not in without
+
+
+def test_a_broker_that_has_given_nothing_is_restored_empty(tmp_path: Path) -> None:
+    to = tmp_path / "archive"
+    with (
+        EmbeddedCluster() as cluster,
+        Admin(cluster.namesrv) as admin,
+        EmbeddedCluster(root=tmp_path / "b", namesrvAddr=cluster.namesrv, brokerName="broker-b"),
+    ):
+        admin.set_topic("one-sided", 1, broker_count=2)
+        queue = MessageQueue("one-sided", "broker-a", 0)
+        with Producer(namesrv=cluster.namesrv, group="one-sided") as producer:
+            producer.send(Message(topic="one-sided", body=b"m0"), queue=queue)
+        counts = [one.record_count for one in add(cluster.namesrv, "one-sided", to).stores]
+    assert counts == [1, 0]
+    report = restore(inline_spark(), to, tmp_path / "root" / "store", store="broker-b")
+    assert (report.record_count, report.log_file_count) == (0, 0)
+    with serving(tmp_path / "root", "broker-b") as restored:
+        assert restored.send("one-sided", b"m0").queue_offset == 0

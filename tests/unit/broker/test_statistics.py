@@ -1,0 +1,59 @@
+import pytest
+
+from flintmq.broker import statistics as module
+from flintmq.broker.statistics import (
+    BROKER_GET_COUNT,
+    GROUP_GET_COUNT,
+    GROUP_GET_SIZE,
+    TOPIC_PUT_COUNT,
+    BrokerStatistics,
+)
+
+
+@pytest.fixture
+def statistics() -> BrokerStatistics:
+    return BrokerStatistics(cluster="C", now_ms=lambda: 0)
+
+
+def numbers(statistics: BrokerStatistics, name: str, key: str) -> tuple[int, int] | None:
+    counter = statistics.get(name, key)
+    return None if counter is None else (counter.value, counter.times)
+
+
+def test_each_pull_counts_once_with_all_of_its_messages(statistics: BrokerStatistics) -> None:
+    statistics.add_get("T", "g", 3, 300)
+    statistics.add_get("T", "g", 2, 100)
+    statistics.add_get("T", "h", 1, 50)
+    assert numbers(statistics, GROUP_GET_COUNT, "T@g") == (5, 2)
+    assert numbers(statistics, GROUP_GET_SIZE, "T@g") == (400, 2)
+    assert numbers(statistics, BROKER_GET_COUNT, "C") == (6, 3)
+    statistics.add_get("T", "g", 1, 10)
+    assert numbers(statistics, GROUP_GET_COUNT, "T@g") == (6, 3)
+
+
+def test_what_was_just_counted_does_not_bring_a_forgotten_topic_back(
+    statistics: BrokerStatistics,
+) -> None:
+    statistics.add_put("T", 1, 10)
+    statistics.add_get("T", "g", 1, 10)
+    statistics.forget_topic("T")
+    assert statistics.get(TOPIC_PUT_COUNT, "T") is None
+    assert statistics.get(GROUP_GET_COUNT, "T@g") is None
+
+
+def test_what_was_just_counted_does_not_bring_a_forgotten_group_back(
+    statistics: BrokerStatistics,
+) -> None:
+    statistics.add_get("T", "g", 1, 10)
+    statistics.forget_group("g")
+    assert statistics.get(GROUP_GET_COUNT, "T@g") is None
+
+
+def test_groups_that_pull_are_counted_up_to_a_limit(
+    statistics: BrokerStatistics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "COUNTER_COUNT_MAX", 3)
+    for number in range(10):
+        statistics.add_get("T", f"g{number}", 1, 10)
+    assert statistics.total(GROUP_GET_COUNT) == 1
+    assert statistics.total(BROKER_GET_COUNT) == 10
