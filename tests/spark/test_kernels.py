@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import flintmq
 from flintmq.format.record import CheckedRecord
-from flintmq.kernels.cache import cache_directory
+from flintmq.kernels.cache import UNUSED_SECONDS_MAX, cache_directory, remove_unused
 from flintmq.kernels.compiled import as_bytes
 from flintmq.kernels.crc import kept_crc
 from flintmq.kernels.properties import find_byte
@@ -316,3 +316,21 @@ def test_a_directory_that_others_may_write_to_is_not_trusted(
     assert directory.stat().st_mode & 0o777 == 0o700
     directory.chmod(0o777)
     assert cache_directory.__wrapped__() != directory
+
+
+def test_kernels_that_nobody_has_used_for_long_are_removed(tmp_path: Path) -> None:
+    now = 2_000_000_000.0
+    ages = {"old": UNUSED_SECONDS_MAX + 1, "young": UNUSED_SECONDS_MAX - 1, "foreign": 1e9}
+    for name, age in ages.items():
+        directory = tmp_path / f"flintmq-kernels-{name}"
+        directory.mkdir(mode=0o770 if name == "foreign" else 0o700)
+        # What a mask of the process leaves out is set by hand.
+        directory.chmod(0o770 if name == "foreign" else 0o700)
+        (directory / "kernel.nbi").write_bytes(b"machine code")
+        os.utime(directory, (now - age, now - age))
+    (tmp_path / "others").mkdir()
+    os.utime(tmp_path / "others", (0, 0))
+    (tmp_path / "flintmq-kernels-link").symlink_to(tmp_path / "others")
+    remove_unused(tmp_path, now)
+    left = {path.name.removeprefix("flintmq-kernels-") for path in tmp_path.iterdir()}
+    assert left == {"young", "foreign", "others", "link"}

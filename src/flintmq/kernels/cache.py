@@ -6,6 +6,8 @@ that another one calls would go unnoticed, and it goes by the path of that file,
 one for each job that ships this package to its executors.  Here the sources of all kernels
 together name the directory: it is right wherever they were loaded from.
 
+A directory that nobody has used for a month, since its kernels have changed, is removed.
+
 Processes take turns at compiling, so a machine compiles each kernel once.  Without that, two of
 numba's caches that save at the same time may also give one file name to two signatures.
 """
@@ -16,6 +18,7 @@ import hashlib
 import logging
 import os
 import pickle
+import shutil
 import stat
 import tempfile
 import time
@@ -32,6 +35,10 @@ logger = logging.getLogger(__name__)
 TURN_SECONDS_MAX: Final = 120.0
 """So long a process waits for another one that compiles; then it compiles as well."""
 
+UNUSED_SECONDS_MAX: Final = 30 * 24 * 3600.0
+"""Kernels of another version that nobody has used for so long are removed."""
+
+_NAME: Final = "flintmq-kernels"
 _TURN_POLL_SECONDS: Final = 0.05
 _DIGEST_LENGTH: Final = 16
 
@@ -39,14 +46,26 @@ _DIGEST_LENGTH: Final = 16
 @cache
 def cache_directory() -> Path | None:
     """Return a directory of our own for what is compiled; None if there can be none."""
-    for directory in _candidates(f"flintmq-kernels-{_digest()}"):
+    for directory in _candidates(f"{_NAME}-{_digest()}"):
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if _is_ours(directory):
+                os.utime(directory)
+                remove_unused(directory.parent, time.time())
                 return directory
         except OSError:
             continue
     return None
+
+
+def remove_unused(parent: Path, now: float) -> None:
+    """Remove directories of kernels that nobody has used for long; others are left alone."""
+    for directory in parent.glob(f"{_NAME}-*"):
+        with contextlib.suppress(OSError):
+            last_used = directory.stat(follow_symlinks=False).st_mtime
+            if now - last_used > UNUSED_SECONDS_MAX and _is_ours(directory):
+                shutil.rmtree(directory)
+                logger.info("unused kernels removed: directory=%s", directory)
 
 
 def _candidates(name: str) -> Iterator[Path]:
