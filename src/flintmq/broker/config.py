@@ -131,6 +131,10 @@ class BrokerConfig(ServerSettings):
         "endTransactionPoolQueueCapacity", 100_000, owner=_BROKER
     )
 
+    # Our own
+    machine_code: bool = switch("machineCode", True, owner=Owner.FLINTMQ)
+    """Whether a broker under load may load machine code, where numba is installed."""
+
     # Not built yet, refused where they would change what a client may rely on
     acl_enable: bool = switch("aclEnable", owner=_BROKER)
 

@@ -92,6 +92,7 @@ class SendRuns:
         self._batch_texts: dict[str, bytes] = {}
         self._properties = PlainProperties()
         self._compiled = Later(_load_compiled)
+        self._may_compile = parts.config.machine_code
         self._connection: Connection | None = None
         self._born_host = b""
         self._born_text, self._born = "0", 0
@@ -223,7 +224,7 @@ class SendRuns:
             return
         taken, self._taken = self._taken, []
         is_worth_it = len(taken) >= COMPILED_COUNT_MIN or taken[0].lane.is_batch
-        compiled = self._compiled.get() if is_worth_it else None
+        compiled = self._compiled.get() if is_worth_it and self._may_compile else None
         if compiled is not None and self._put_compiled(compiled, taken):
             return
         start = 0

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from flintmq.model.data_version import DataVersion
 from flintmq.settings.durable_file import replace_durably
 from flintmq.settings.properties import ConfigError, read_properties, write_properties
+from flintmq.settings.setting import Owner
 from flintmq.settings.tables import from_properties, to_properties
 
 if TYPE_CHECKING:
@@ -65,8 +66,9 @@ class LiveConfig(Generic[ConfigT]):
                 logger.warning("kept setting left out: file=%s %s", self._overlay, error)
 
     def shown(self) -> dict[str, str]:
-        """Return all settings as RocketMQ prints them."""
-        return to_properties(self._settings, self.current)
+        """Return all settings that RocketMQ has, as it prints them."""
+        owners = [owner for owner in Owner if owner is not Owner.FLINTMQ]
+        return to_properties(self._settings, self.current, owners=owners)
 
     def update(self, body: bytes) -> None:
         """Change settings by lines of ``key=value``: all of them, or none.

@@ -83,6 +83,8 @@ class AsyncEmbeddedCluster:
                     "listenPort": "0",
                     "namesrvAddr": namesrv.address,
                     "storePathRootDir": str(root / "store"),
+                    # Tests are over before it pays.
+                    "machineCode": "false",
                     **self._settings,
                 }
             )

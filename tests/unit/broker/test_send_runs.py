@@ -1,5 +1,6 @@
 """Which sends are gathered to be stored together, and which are not."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from flintmq.broker import send_runs
 from flintmq.format.codes import RequestCode, ResponseCode
 from flintmq.model.property_names import DELAY
 from flintmq.store.run_encoding import Run
@@ -141,3 +143,26 @@ def test_a_store_that_takes_nothing_says_so_for_each_message(tmp_path: Path) -> 
             assert await broker.send() == 0
 
     run(check())
+
+
+@pytest.mark.parametrize("machine_code", ["true", "false"])
+def test_machine_code_is_loaded_for_many_sends_unless_told_otherwise(
+    machine_code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    class Never:
+        def __init__(self, load: object) -> None:
+            self.get = lambda: asked.append(1)
+
+    monkeypatch.setattr(send_runs, "Later", Never)
+
+    async def main() -> None:
+        async with watched(tmp_path, machineCode=machine_code) as broker:
+            sends = [broker.send() for _ in range(send_runs.COMPILED_COUNT_MIN)]
+            assert set(await asyncio.gather(*sends)) == {ResponseCode.SUCCESS}
+            # One at a time, it would never pay.
+            assert await broker.send() == ResponseCode.SUCCESS
+
+    run(main())
+    assert len(asked) == (machine_code == "true")
