@@ -162,9 +162,9 @@ class Admin:
         }
 
 
-def until(is_true: Callable[[], object], *, timeout_s: float = 30) -> None:
-    """Wait for a condition."""
+def until(is_true: Callable[[], object], *, timeout_s: float = 30, pause_s: float = 0.01) -> None:
+    """Wait for a condition, which is looked at after each pause."""
     deadline = time.monotonic() + timeout_s
     while not is_true():
         assert time.monotonic() < deadline, f"not within {timeout_s} s"
-        time.sleep(0.01)
+        time.sleep(pause_s)

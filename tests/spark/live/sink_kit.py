@@ -12,6 +12,7 @@ from flintmq.spark.live.connection import Connection
 from flintmq.spark.live.session import LiveSession
 from flintmq.spark.live.sink import SinkCommit, WriteIdentity, send_partition
 from flintmq.spark.live.sink_options import parse_sink_options
+from flintmq.spark.live.sink_time import MACHINE_TIME, SinkTime
 from tests.spark.live.live_kit import Row, read
 
 TOPIC = "orders"
@@ -37,12 +38,13 @@ def send_rows(
     query: str = "q",
     batch: int = 0,
     partition: int = 0,
+    time: SinkTime = MACHINE_TIME,
     **options: str,
 ) -> SinkCommit:
     """Send parts of one partition; what is no rows is called when their turn comes."""
     sink = parse_sink_options({"namesrv": namesrv, "topic": TOPIC, **options})
     identity = WriteIdentity(query=query, batch=batch, partition=partition, chosen={})
-    return send_partition(sink, identity, _batches(parts))
+    return send_partition(sink, identity, _batches(parts), time=time)
 
 
 def _batches(parts: Iterable[Rows | Callable[[], None]]) -> Iterator[pa.RecordBatch]:

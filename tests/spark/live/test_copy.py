@@ -11,12 +11,24 @@ from flintmq.cli.main import run
 from flintmq.spark.failures import JobError
 from flintmq.spark.jobs.copy import CHECKPOINT, CopyJob, CopyRequest
 from flintmq.spark.jobs.replay_plan import ResumeError
+from flintmq.spark.jobs.replay_send import SendPlan, send_on
 from flintmq.testing import EmbeddedCluster
 from tests.spark.live.live_kit import Row, bodies, send, texts
 from tests.spark.live.sink_kit import first_copies, set_queue_count, stored
 from tests.spark.pipeline_kit import light_session, use_session
 
 DEADLINE_S = 120
+OF_ONE_QUEUE = (
+    "'broker-a' AS brokerName",
+    "0 AS queueId",
+    "0 AS flag",
+    "string(NULL) AS tags",
+    "string(NULL) AS keys",
+    "map('colour', 'red') AS properties",
+    "timestamp_millis(0) AS storeTimestamp",
+    "timestamp_millis(0) AS bornTimestamp",
+)
+"""Columns of messages that do not matter."""
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +91,30 @@ def test_a_copy_has_the_same_queues_and_goes_on(
     assert bodies(once) == texts(range(160))
     assert by_queue(once) == by_queue(stored(cluster.namesrv, "copied"))
     assert {row["tags"] for row in once} == {"A", None}
+
+
+def test_topics_that_get_one_name_are_sent_in_the_same_order_again(
+    session: SparkSession, other: EmbeddedCluster
+) -> None:
+    set_queue_count(other.namesrv, 1, "merged")
+    rows = [
+        {"topic": topic, "queueOffset": offset, "body": f"m{2 * offset + number}".encode()}
+        for offset in range(20)
+        for number, topic in enumerate(("left", "right"))
+    ]
+    plan = SendPlan(
+        cluster={"namesrv": other.namesrv},
+        write_id="merging",
+        names={"left": "merged", "right": "merged"},
+        queue_counts={"merged": 1},
+        partitions=1,
+    )
+    # A shuffle gives the rows of its parts in any order.
+    for attempt in (rows, rows[::-1]):
+        messages = session.createDataFrame(attempt, "topic string, queueOffset long, body binary")
+        send_on(messages.selectExpr("*", *OF_ONE_QUEUE), 0, "queueOffset", plan)
+    assert len(stored(other.namesrv, "merged")) == 80
+    assert bodies(first_copies(other.namesrv, "merged")) == texts(range(40))
 
 
 def test_a_directory_serves_one_copy_only(

@@ -1,9 +1,7 @@
 """The sink behind Spark: batches, streams, and a driver that is killed."""
 
-import sys
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -11,24 +9,18 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from flintmq.cli.exit_codes import EXIT_FINE
-from flintmq.cli.main import run
-from flintmq.client.consume_from import QueueBounds
 from flintmq.client.instance import ClientInstance
 from flintmq.format.bodies.dialect import loads_body
 from flintmq.format.codes import RequestCode
 from flintmq.format.headers.namesrv import KvNamespaceRequest
 from flintmq.spark.failures import reason_of
-from flintmq.spark.kernels.cache import cache_directory
 from flintmq.spark.live.sink_mark import ROW_MARK, RowMark
 from flintmq.spark.live.sink_placement import NAMESPACE
 from flintmq.testing import EmbeddedCluster
-from tests.interop.java_cluster import HOST, JavaCluster
-from tests.interop.java_toolchain import JavaToolchain
-from tests.interop.line_process import LineProcess
 from tests.interop.serving import Serving
 from tests.spark.live import sink_driver
-from tests.spark.live.live_kit import bodies, texts
+from tests.spark.live.live_kit import Row, bodies, texts
+from tests.spark.live.process_kit import kill_when_sent, query
 from tests.spark.live.sink_kit import (
     ask,
     first_copies,
@@ -37,9 +29,7 @@ from tests.spark.live.sink_kit import (
     set_queue_count,
     stored,
 )
-from tests.spark.pipeline_kit import light_session, use_session
 
-ROOT = Path(__file__).parents[3]
 DEADLINE_S = 120
 
 
@@ -78,6 +68,49 @@ def test_a_batch_goes_to_the_topics_of_its_rows(
     assert len({(mark.partition, mark.sequence) for mark in marks if mark is not None}) == 600
     # Nobody can repeat this write, so nothing of it stays on the name server.
     assert kept_choices(cluster.namesrv) == {"keeps-its-choice@orders"}
+
+
+def test_rows_for_kafka_are_written_and_read_as_they_are(
+    spark: SparkSession, cluster: EmbeddedCluster
+) -> None:
+    set_queue_count(cluster.namesrv, 3, "from-kafka")
+    rows = spark.range(0, 30, 1, 2).selectExpr(
+        "'from-kafka' AS topic",
+        "encode(concat('k', id % 5), 'UTF-8') AS key",
+        "encode(concat('m', id), 'UTF-8') AS value",
+        "array(struct('colour' AS key, encode(concat('c', id), 'UTF-8') AS value),"
+        " struct('TAGS' AS key, encode('A', 'UTF-8') AS value)) AS headers",
+        # A row without one goes where its key belongs.
+        "if(id < 10, int(id % 3), NULL) AS partition",
+    )
+    options = {"namesrv": cluster.namesrv, "kafkaColumns": "true"}
+    rows.write.format("flintmq").mode("append").options(**options).save()
+    found = stored(cluster.namesrv, "from-kafka")
+    assert bodies(found) == texts(range(30))
+    queue_of_key: defaultdict[str, set[int]] = defaultdict(set)
+    for row in found:
+        number = int(row["body"][1:])
+        assert (row["keys"], row["tags"]) == (f"k{number % 5}", "A")
+        assert dict(row["properties"])["colour"] == f"c{number}"
+        if number < 10:
+            assert row["queueId"] == number % 3
+        else:
+            queue_of_key[row["keys"]].add(row["queueId"])
+    assert [len(queues) for queues in queue_of_key.values()] == [1] * 5
+    # As a job that copies by way of Kafka's columns would do.
+    table = spark.read.format("flintmq").options(**options, includeHeaders="true")
+    again = table.option("subscribe", "from-kafka").load()
+    columns = ("key", "value", "headers", "partition", "offset", "timestamp", "timestampType")
+    again.select(*columns).write.format("flintmq").mode("append").options(**options).option(
+        "topic", "kafka-again"
+    ).save()
+    copies = stored(cluster.namesrv, "kafka-again")
+
+    def told(row: Row) -> tuple[object, ...]:
+        colour = dict(row["properties"])["colour"]
+        return row["body"], row["keys"], row["tags"], row["queueId"], colour
+
+    assert sorted(map(told, copies)) == sorted(map(told, found))
 
 
 @pytest.mark.parametrize(
@@ -150,10 +183,9 @@ def test_each_row_arrives_once_through_a_kill_of_the_driver_and_of_the_broker(
         # What the stream reads was itself sent twice in part.
         send_rows(servers.namesrv, rows[:40], topic="source")
         send_rows(servers.namesrv, rows, topic="source")
-        slow = [sys.executable, sink_driver.__file__, servers.namesrv, checkpoint, "10"]
-        with LineProcess(slow, home=tmp_path / "home", environment=driver_environment()) as driver:
-            # Leaving the context kills it, in the middle of a batch.
-            wait_for_messages(servers.namesrv, "target", 30, driver)
+        log = tmp_path / "driver.log"
+        with query(servers.namesrv, checkpoint, rate=10, log=log) as driver:
+            kill_when_sent(driver, servers.namesrv, "target", 30, log)
         servers.kill()
         servers.start()
         # Another driver goes on from the checkpoint.
@@ -164,77 +196,3 @@ def test_each_row_arrives_once_through_a_kill_of_the_driver_and_of_the_broker(
         for split in ({}, {"maxRecordsPerPartition": "33"}):
             once = first_copies(servers.namesrv, "target", **split)
             assert bodies(once) == texts(range(count))
-
-
-def driver_environment() -> dict[str, str]:
-    """Return what a driver with a home of its own is told."""
-    kernels = cache_directory()
-    # It would compile the kernels anew.
-    kept = {} if kernels is None else {"NUMBA_CACHE_DIR": str(kernels.parent)}
-    return {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, **kept}
-
-
-def wait_for_messages(namesrv: str, topic: str, count: int, process: LineProcess) -> None:
-    """Wait until a topic has so many messages, while a process writes them."""
-    process.wait_until(lambda: stored_count(namesrv, topic) >= count, f"{count} messages")
-
-
-def stored_count(namesrv: str, topic: str) -> int:
-    async def ends(client: ClientInstance) -> int:
-        queues = await client.routes.subscribe_queues(topic)
-        bounds = QueueBounds(client)
-        return sum([await bounds.end(queue) for queue in queues])
-
-    return int(ask(namesrv, ends))
-
-
-@pytest.fixture(scope="module")
-def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaCluster]:
-    work = tmp_path_factory.mktemp("java")
-    (work / "store").mkdir()
-    settings = {"brokerName": "java-a", "mappedFileSizeCommitLog": 8 << 20}
-    toolchain = JavaToolchain.find()
-    with JavaCluster(work / "store", settings, work_directory=work, toolchain=toolchain) as running:
-        yield running
-        running.kill_broker()
-
-
-@pytest.mark.interop
-def test_a_java_consumer_gets_what_the_sink_has_sent_to_a_java_broker(
-    spark: SparkSession, java: JavaCluster
-) -> None:
-    namesrv = f"{HOST}:{java.namesrv_port}"
-    rows = spark.range(0, 500, 1, 2).selectExpr(
-        "encode(concat('m', id), 'UTF-8') AS body",
-        "'from-spark' AS topic",
-        "concat('k', id % 7) AS shardingKey",
-        "concat('key', id) AS keys",
-    )
-    for _ in range(2):
-        # A second run of a named write is a repeat as a whole.
-        rows.write.format("flintmq").mode("append").option("namesrv", namesrv).option(
-            "writeId", "twice"
-        ).save()
-    assert len(java.read_all(["from-spark"]).messages) == 1000
-    assert bodies(first_copies(namesrv, "from-spark")) == texts(range(500))
-
-
-@pytest.mark.interop
-def test_the_stream_command_copies_a_topic_of_a_java_broker_to_another_each_row_once(
-    spark: SparkSession, java: JavaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    namesrv = f"{HOST}:{java.namesrv_port}"
-    use_session(monkeypatch, light_session(spark))
-    command = ["pipeline", "stream", namesrv, "--topic", "ordered", "--to", "topic:copied"]
-    command += ["--checkpoint", str(tmp_path), "--available-now"]
-    for option in ("startingOffsets=earliest", "dropRepeats=true", "maxRecordsPerPartition=50"):
-        command += ["--option", option]
-    set_queue_count(namesrv, 2, "ordered")
-    rows = numbered(range(100), tags="A")
-    send_rows(namesrv, rows[:60], topic="ordered")
-    send_rows(namesrv, rows, topic="ordered")
-    assert run(command) == EXIT_FINE
-    copied = stored(namesrv, "copied")
-    assert bodies(copied) == texts(range(100))
-    assert {row["tags"] for row in copied} == {"A"}
-    assert len(java.read_all(["copied"]).messages) == 100

@@ -20,7 +20,8 @@ from flintmq.spark.live.sink_mark import ROW_MARK
 from flintmq.spark.live.sink_placement import NAMESPACE, Placement
 from flintmq.testing import EmbeddedCluster
 from tests.interop.serving import Serving
-from tests.spark.live.live_kit import bodies, texts
+from tests.spark.live.broker_kit import OtherBroker
+from tests.spark.live.live_kit import Admin, bodies, texts
 from tests.spark.live.sink_kit import (
     TOPIC,
     ask,
@@ -32,6 +33,8 @@ from tests.spark.live.sink_kit import (
 )
 
 DEADLINE_S = 60
+NOBODY = "127.0.0.1:1"
+"""An address where nobody listens."""
 
 
 class Retry(logging.Handler):
@@ -194,7 +197,7 @@ def test_a_row_that_cannot_be_sent_is_named(
 
 def test_a_cluster_that_is_not_there_is_an_error_with_the_cause() -> None:
     with pytest.raises(SinkError, match="no name server can be reached"):
-        send_rows("127.0.0.1:1", numbered(range(1)), retries="0")
+        send_rows(NOBODY, numbered(range(1)), retries="0")
 
 
 def test_a_time_of_delivery_becomes_a_level(cluster: EmbeddedCluster) -> None:
@@ -235,6 +238,32 @@ def test_a_broker_killed_in_the_middle_of_a_task_loses_no_row(tmp_path: Path, re
         assert commit.messages == 3000
         assert set(bodies(stored(servers.namesrv))) == set(texts(range(3000)))
         assert bodies(first_copies(servers.namesrv)) == texts(range(3000))
+
+
+@pytest.mark.slow
+def test_a_broker_of_two_that_is_killed_fails_the_task_and_its_return_lets_it_succeed(
+    cluster: EmbeddedCluster, tmp_path: Path, retry: Retry
+) -> None:
+    namesrv = f"{NOBODY};{cluster.namesrv}"  # One of two name servers is down from the start.
+    parts = [numbered(range(at, at + 200)) for at in range(0, 600, 200)]
+    with OtherBroker("broker-b", namesrv, tmp_path / "b") as other:
+        with Admin(namesrv) as admin:
+            admin.set_topic("two", 2, broker_count=2)
+        with pytest.raises(SendError, match="of broker-b: ") as caught:
+            send_rows(namesrv, parts[0], other.kill, *parts[1:], topic="two", retries="0")
+
+        def start() -> None:
+            # The name server has forgotten the broker, the query has not.
+            retry.wait()
+            other.start()
+
+        assert send_rows(namesrv, *parts, start, topic="two").messages == 600
+        everything = stored(namesrv, "two")
+        assert {row["brokerName"] for row in everything} == {"broker-a", "broker-b"}
+        assert len(everything) >= 600 + caught.value.acknowledged
+        assert set(bodies(everything)) == set(texts(range(600)))
+        for split in ({}, {"maxRecordsPerPartition": "37"}):
+            assert bodies(first_copies(namesrv, "two", **split)) == texts(range(600))
 
 
 @pytest.fixture

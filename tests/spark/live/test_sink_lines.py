@@ -15,6 +15,7 @@ from flintmq.spark.live import session as live_session
 from flintmq.spark.live.sink_errors import SendError
 from flintmq.spark.live.sink_options import SinkOptions, parse_sink_options
 from flintmq.spark.live.sink_sender import BATCH_COUNT_MAX, Pace, QueueLines
+from flintmq.spark.live.sink_time import SinkTime
 from tests.spark.live.sink_kit import queue
 
 DEADLINE_S = 30
@@ -230,7 +231,7 @@ def test_less_than_was_promised_counts_only_if_the_user_says_so(status: SendStat
     run(scenario())
 
 
-def test_a_pace_is_kept_and_rest_is_not_saved_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pace_is_kept_and_rest_is_not_saved_up() -> None:
     now = 100.0
 
     async def pass_time(seconds: float) -> None:
@@ -239,7 +240,7 @@ def test_a_pace_is_kept_and_rest_is_not_saved_up(monkeypatch: pytest.MonkeyPatch
 
     async def scenario() -> None:
         nonlocal now
-        pace = Pace(100, lambda: now)
+        pace = Pace(100, SinkTime(monotonic=lambda: now, sleep=pass_time))
         for _ in range(200):
             await pace.step()
         assert 1.9 <= now - 100 <= 2.0
@@ -249,5 +250,4 @@ def test_a_pace_is_kept_and_rest_is_not_saved_up(monkeypatch: pytest.MonkeyPatch
             await pace.step()
         assert 1.8 <= now - began <= 2.0
 
-    monkeypatch.setattr(asyncio, "sleep", pass_time)
     asyncio.run(scenario())

@@ -21,6 +21,7 @@ from flintmq.spark.live.sink_mark import ROW_MARK, RowMark
 from flintmq.spark.live.sink_messages import MessageMaker, level_until
 from flintmq.spark.live.sink_options import SinkOptions, parse_sink_options
 from flintmq.spark.live.sink_placement import ChosenQueues
+from flintmq.spark.live.sink_time import SinkTime
 
 LEVELS = DelayLevels.parse(DEFAULT_DELAY_LEVELS)
 NOW_MS = 1_700_000_000_000
@@ -75,6 +76,8 @@ def test_options_have_the_names_that_users_know() -> None:
         ({"topik": "t"}, "did you mean topic"),
         ({"topic": "a b"}, "characters other than"),
         ({"retries": "-1"}, "0 to 1000"),
+        ({"maxMessagesPerSecond": "0.0"}, "a number above 0"),
+        ({"maxMessagesPerSecond": "1e3"}, "a number above 0"),
         ({"acceptStatus": "SEND_MAYBE"}, "SEND_MAYBE"),
         ({"writeId": "a/b"}, "writeId is 1 to 64"),
         ({"batchId": "1"}, "writeId; that is missing"),
@@ -247,7 +250,7 @@ def test_messages_are_marked_in_the_order_of_the_rows() -> None:
     ],
 )
 def test_a_row_that_is_no_message_is_refused(fields: dict[str, Any], words: str) -> None:
-    maker = MessageMaker("q", 0, 0, options(), now_ms=lambda: NOW_MS)
+    maker = MessageMaker("q", 0, 0, options(), time=SinkTime(now_ms=lambda: NOW_MS))
     with pytest.raises(ValueError, match=words):
         maker.make(row(**fields), 0)
     assert maker.sequence == 0

@@ -2,45 +2,21 @@
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from flintmq.testing import EmbeddedCluster
-from tests.spark.cluster import LIGHT_JAVA, spark_cluster
+from tests.spark.cluster import Cluster, spark_cluster
 from tests.spark.live.live_kit import Admin, bodies, send, texts, until
+from tests.spark.live.process_kit import END_S, pipeline
 from tests.spark.live.sink_kit import numbered, send_rows, set_queue_count, stored
 
 COUNT = 120
 STEP = 30
-END_S = 180
-
-
-@contextmanager
-def started(*arguments: str, log: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command in a process group of its own; whatever is left of it is killed."""
-    java = ("--conf", f"spark.driver.extraJavaOptions={LIGHT_JAVA}")
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "flintmq", "pipeline", "stream", *arguments, *java],
-            env=os.environ | environment,
-            cwd=log.parent,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 @pytest.fixture
@@ -61,11 +37,11 @@ def test_a_driver_that_is_killed_goes_on_and_one_that_is_told_to_ends(
     arguments = (cluster.namesrv, "--topic", topic, "--to", str(rows))
     options = ("--option", "startingOffsets=earliest", "--option", f"maxOffsetsPerTrigger={STEP}")
     log = tmp_path / "stream.log"
-    with started(*arguments, *options, "--master", "local[1]", log=log) as process:
+    with pipeline("stream", *arguments, *options, "--master", "local[1]", log=log) as process:
         until(lambda: (batches / "0").exists(), timeout_s=END_S)
         os.killpg(process.pid, signal.SIGKILL)
     assert len(list(batches.glob("[0-9]*"))) < COUNT // STEP  # There was something left to do.
-    with started(*arguments, *options, "--master", "local[1]", log=log) as process:
+    with pipeline("stream", *arguments, *options, "--master", "local[1]", log=log) as process:
         last = COUNT // STEP - 1
         until(lambda: (batches / str(last)).exists(), timeout_s=END_S)
         send(cluster, topic, range(COUNT, COUNT + 5))
@@ -77,8 +53,24 @@ def test_a_driver_that_is_killed_goes_on_and_one_that_is_told_to_ends(
     assert sorted(row.body.decode() for row in found) == texts(range(COUNT + 5))
 
 
+@pytest.fixture(scope="module")
+def executors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster of Spark with one worker."""
+    with spark_cluster(tmp_path_factory.mktemp("cluster"), worker_count=1) as there:
+        yield there
+
+
+def stream_on(executors: Cluster, *arguments: str, log: Path) -> None:
+    """Run ``pipeline stream`` on a cluster of Spark, until all was read that is there."""
+    master = ("--master", executors.url, "--conf", "spark.driver.host=127.0.0.1")
+    options = ("--available-now", "--option", "startingOffsets=earliest")
+    python = {"PYSPARK_PYTHON": str(executors.python)}
+    with pipeline("stream", *arguments, *options, *master, log=log, **python) as process:
+        assert process.wait(END_S) == 0, log.read_text()
+
+
 def test_executors_of_a_cluster_read_live_topics_drop_repeats_and_send(
-    cluster: EmbeddedCluster, tmp_path: Path
+    cluster: EmbeddedCluster, executors: Cluster, tmp_path: Path
 ) -> None:
     rows = numbered(range(COUNT), keys=lambda number: f"k{number % 5}")
     set_queue_count(cluster.namesrv, 2, "sent-twice")
@@ -86,14 +78,28 @@ def test_executors_of_a_cluster_read_live_topics_drop_repeats_and_send(
     send_rows(cluster.namesrv, rows, topic="sent-twice")
     assert len(stored(cluster.namesrv, "sent-twice")) == COUNT + COUNT // 2
     arguments = [cluster.namesrv, "--topic", "sent-twice", "--to", "topic:sent-on"]
-    arguments += ["--checkpoint", str(tmp_path / "checkpoint"), "--available-now"]
+    arguments += ["--checkpoint", str(tmp_path / "checkpoint")]
     # Short ranges, so that executors have to look back.
-    for option in ("startingOffsets=earliest", "dropRepeats=true", "maxRecordsPerPartition=50"):
+    for option in ("dropRepeats=true", "maxRecordsPerPartition=50"):
         arguments += ["--option", option]
-    with spark_cluster(tmp_path, worker_count=1) as there:
-        master = ("--master", there.url, "--conf", "spark.driver.host=127.0.0.1")
-        log = tmp_path / "stream.log"
-        python = {"PYSPARK_PYTHON": str(there.python)}
-        with started(*arguments, *master, log=log, **python) as process:
-            assert process.wait(END_S) == 0, log.read_text()
+    stream_on(executors, *arguments, log=tmp_path / "stream.log")
     assert bodies(stored(cluster.namesrv, "sent-on")) == texts(range(COUNT))
+
+
+def test_executors_of_a_cluster_land_live_topics_in_parquet_files(
+    spark: SparkSession, cluster: EmbeddedCluster, executors: Cluster, topic: str, tmp_path: Path
+) -> None:
+    landed = str(tmp_path / "rows")
+    arguments = (cluster.namesrv, "--topic", topic, "--to", landed)
+    batches = ("--option", f"maxOffsetsPerTrigger={COUNT // 2}")
+    stream_on(executors, *arguments, *batches, log=tmp_path / "stream.log")
+    schema = "queueId int, queueOffset bigint, body binary, properties map<string,string>"
+    found = [
+        (row.queueId, row.queueOffset, bytes(row.body), row.properties)
+        for row in spark.read.schema(schema).parquet(landed).collect()
+    ]
+    assert len(found) == COUNT
+    assert sorted(found, key=itemgetter(0, 1)) == [
+        (row["queueId"], row["queueOffset"], row["body"], dict(row["properties"]))
+        for row in stored(cluster.namesrv, topic)
+    ]

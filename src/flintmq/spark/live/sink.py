@@ -30,6 +30,7 @@ from flintmq.spark.live.sink_messages import MessageMaker
 from flintmq.spark.live.sink_options import SinkOptions, parse_sink_options
 from flintmq.spark.live.sink_placement import ChosenQueues, Placement, choose_queues
 from flintmq.spark.live.sink_sender import QueueLines
+from flintmq.spark.live.sink_time import MACHINE_TIME, SinkTime
 
 logger = logging.getLogger(__name__)
 
@@ -91,8 +92,9 @@ class TopicWriter(DataSourceArrowWriter):
     queues of a topic that it knows, and name servers need not keep the choice.
     """
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, *, time: SinkTime = MACHINE_TIME) -> None:
         self._options = options
+        self._time = time
         self._query = options.write_id or uuid.uuid4().hex
         self._chosen: dict[str, ChosenQueues] = {}
         if options.write_id is None and options.topic is not None:
@@ -106,7 +108,7 @@ class TopicWriter(DataSourceArrowWriter):
             partition=_task_context().partitionId(),
             chosen=self._chosen,
         )
-        return send_partition(self._options, identity, iterator)
+        return send_partition(self._options, identity, iterator, time=self._time)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Clear up after the last task."""
@@ -149,7 +151,11 @@ def _task_context() -> TaskContext:
 
 
 def send_partition(
-    options: SinkOptions, identity: WriteIdentity, batches: Iterator[pa.RecordBatch]
+    options: SinkOptions,
+    identity: WriteIdentity,
+    batches: Iterator[pa.RecordBatch],
+    *,
+    time: SinkTime = MACHINE_TIME,
 ) -> SinkCommit:
     """Send all rows, and return when every one was acknowledged.
 
@@ -158,7 +164,7 @@ def send_partition(
         SendError: a message was not acknowledged.
     """
     with LiveSession(options.connection) as session:
-        task = session.run(SinkTask.open(session.client, options, identity))
+        task = session.run(SinkTask.open(session.client, options, identity, time))
         try:
             for batch in batches:
                 session.run(task.put(batch))
@@ -176,25 +182,32 @@ class SinkTask:
         identity: WriteIdentity,
         placement: Placement,
         producer: AsyncProducer,
+        time: SinkTime,
     ) -> None:
         self._options = options
         self._identity = identity
         self._placement = placement
         self._producer = producer
-        self._lines = QueueLines(producer, options)
+        self._lines = QueueLines(producer, options, time=time)
         self._chosen: dict[str, ChosenQueues] = {}
-        self._maker = MessageMaker(identity.query, identity.batch, identity.partition, options)
+        self._maker = MessageMaker(
+            identity.query, identity.batch, identity.partition, options, time=time
+        )
 
     @classmethod
     async def open(
-        cls, client: ClientInstance, options: SinkOptions, identity: WriteIdentity
+        cls,
+        client: ClientInstance,
+        options: SinkOptions,
+        identity: WriteIdentity,
+        time: SinkTime,
     ) -> "SinkTask":
         """Begin."""
         producer = AsyncProducer(
             group=options.producer_group, client=client, send_timeout_ms=options.send_timeout_ms
         )
         placement = Placement(client, identity.query, identity.chosen)
-        return cls(options, identity, placement, await producer.start())
+        return cls(options, identity, placement, await producer.start(), time)
 
     async def put(self, batch: pa.RecordBatch) -> None:
         """Send rows; it returns when they are under way."""

@@ -1,14 +1,12 @@
 """From a row to the message that is sent, with its mark."""
 
-from collections.abc import Callable
-
 from flintmq.client.errors import UsageError
 from flintmq.client.messages import Message
-from flintmq.client.wall_clock import wall_ms
 from flintmq.format.delay_levels import DelayLevels
 from flintmq.spark.live.sink_columns import OutgoingRow
 from flintmq.spark.live.sink_mark import ROW_MARK, RowMark
 from flintmq.spark.live.sink_options import SinkOptions
+from flintmq.spark.live.sink_time import MACHINE_TIME, SinkTime
 
 
 class MessageMaker:
@@ -21,13 +19,13 @@ class MessageMaker:
         partition: int,
         options: SinkOptions,
         *,
-        now_ms: Callable[[], int] = wall_ms,
+        time: SinkTime = MACHINE_TIME,
     ) -> None:
         self._query = query
         self._batch = batch
         self._partition = partition
         self._levels = options.delay_levels
-        self._now_ms = now_ms
+        self._time = time
         self.sequence = 0
         """The number of the row whose message is made next."""
 
@@ -71,7 +69,7 @@ class MessageMaker:
             return level
         if row.delay_level:
             raise ValueError("it has both a delayTimeLevel and a deliverAt")
-        return level_until(row.deliver_at, self._now_ms(), self._levels)
+        return level_until(row.deliver_at, self._time.now_ms(), self._levels)
 
 
 def level_until(deliver_at: int, now_ms: int, levels: DelayLevels) -> int:

@@ -1,6 +1,7 @@
 """The options of the sink; docs/spark-sink.md lists them."""
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -28,6 +29,7 @@ RETRIES_MAX: Final = 1000
 IN_FLIGHT_MAX: Final = 8192
 IN_FLIGHT_BYTES_MAX: Final = 32 << 20
 BATCH_ID_MAX: Final = 10**18 - 1
+_RATE: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,6})?", re.ASCII)
 
 _NAMES: Final = (
     *CONNECTION_OPTIONS,
@@ -59,7 +61,7 @@ class SinkOptions:
     send_timeout_ms: int = SEND_TIMEOUT_MS
     in_flight_max: int = IN_FLIGHT_MAX
     in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX
-    rate: int | None = None
+    rate: float | None = None
     retries: int = RETRIES
     accepted: frozenset[SendStatus] = field(default_factory=lambda: frozenset({SendStatus.SEND_OK}))
     kafka_columns: bool = False
@@ -81,7 +83,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         send_timeout_ms=parse_count("sendTimeoutMs", given) or SEND_TIMEOUT_MS,
         in_flight_max=parse_count("maxInFlight", given) or IN_FLIGHT_MAX,
         in_flight_bytes_max=parse_size("maxInFlightBytes", given) or IN_FLIGHT_BYTES_MAX,
-        rate=parse_count("maxMessagesPerSecond", given),
+        rate=_rate(given),
         retries=_number("retries", given, default=RETRIES, maximum=RETRIES_MAX),
         accepted=_accepted(given),
         kafka_columns=parse_truth("kafkaColumns", given, default=False),
@@ -121,6 +123,16 @@ def _number(name: str, given: Given, *, default: int, maximum: int) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 18 or int(text) > maximum:
         raise OptionError(f"{name} is a number from 0 to {maximum}, not {text!r}")
     return int(text)
+
+
+def _rate(given: Given) -> float | None:
+    """Return messages a second; parts of one, where many tasks share a few."""
+    text = given.get("maxmessagespersecond")
+    if text is None:
+        return None
+    if not _RATE.fullmatch(text.strip()) or not float(text):
+        raise OptionError(f"maxMessagesPerSecond is a number above 0, not {text!r}")
+    return float(text)
 
 
 def _accepted(given: Given) -> frozenset[SendStatus]:

@@ -5,9 +5,7 @@ as many messages as wait, so order holds also when a request is repeated.
 """
 
 import asyncio
-import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +18,7 @@ from flintmq.spark.live.errors import LiveError, queue_text
 from flintmq.spark.live.session import persist
 from flintmq.spark.live.sink_errors import SendError
 from flintmq.spark.live.sink_options import SinkOptions
+from flintmq.spark.live.sink_time import MACHINE_TIME, SinkTime
 
 BATCH_COUNT_MAX: Final = 256
 BATCH_BYTES_MAX: Final = 256 << 10
@@ -58,11 +57,11 @@ class QueueLines:
         producer: AsyncProducer,
         options: SinkOptions,
         *,
-        monotonic: Callable[[], float] = time.monotonic,
+        time: SinkTime = MACHINE_TIME,
     ) -> None:
         self._producer = producer
         self._options = options
-        self._pace = None if options.rate is None else Pace(options.rate, monotonic)
+        self._pace = None if options.rate is None else Pace(options.rate, time)
         self._lines: dict[MessageQueue, deque[_Waiting]] = {}
         self._tasks: dict[MessageQueue, asyncio.Task[None]] = {}
         self._count = self._bytes = 0
@@ -184,16 +183,16 @@ def _size(message: Message) -> int:
 class Pace:
     """Lets so many steps a second pass, evenly; what was not used is not saved up."""
 
-    def __init__(self, rate: int, monotonic: Callable[[], float]) -> None:
+    def __init__(self, rate: float, time: SinkTime) -> None:
         self._step_s = 1 / rate
-        self._monotonic = monotonic
-        self._next = monotonic()
+        self._time = time
+        self._next = time.monotonic()
 
     async def step(self) -> None:
         """Wait for the turn."""
-        now = self._monotonic()
+        now = self._time.monotonic()
         if self._next > now + _PACE_S:
-            await asyncio.sleep(self._next - now)
+            await self._time.sleep(self._next - now)
         self._next = max(self._next, now - _PACE_S) + self._step_s
 
 
