@@ -1,14 +1,13 @@
 import copy
 import dataclasses
 import pickle
-from dataclasses import dataclass
 from enum import IntEnum
 
 import pytest
 
 from flintmq.format.headers.admin import CreateTopicRequest, TopicFilterType
 from flintmq.format.headers.clients import NoFields, UnregisterClientRequest
-from flintmq.format.headers.codec import Header, Int32, Int64
+from flintmq.format.headers.codec import Header, Int32, Int64, header
 from flintmq.format.headers.namesrv import RegisterBrokerRequest, RouteRequest
 from flintmq.format.headers.pull import PullMessageRequest
 from flintmq.format.headers.query import QueryMessageRequest
@@ -33,7 +32,7 @@ class Colour(IntEnum):
     BLUE = 7
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@header
 class Sample(Header, wire_names={"odd_name": "ODD"}):
     some_text: str
     count32: Int32
@@ -168,8 +167,9 @@ def test_all_headers_are_frozen_and_slotted() -> None:
     for pair in HEADERS.values():
         for kind in pair:
             assert dataclasses.is_dataclass(kind)
-            assert kind.__dataclass_params__.frozen
             assert "__slots__" in vars(kind)
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                object.__new__(kind).anything = 1
             names = kind.wire_fields()
             assert len(set(names)) == len(names)
 

@@ -16,6 +16,7 @@ empty text counts as absent, except for a ``str``: the binary notation cannot te
 
 import dataclasses
 import functools
+import inspect
 import re
 import types
 import typing
@@ -30,6 +31,7 @@ from typing import (
     Self,
     TypeAlias,
     TypeVar,
+    cast,
     dataclass_transform,
 )
 
@@ -60,12 +62,32 @@ _TRUTHS: Final = {"true": True, "false": False, "1": True, "0": False}
 _AFTER_UNDERSCORE: Final = re.compile(r"_([a-z0-9])")
 
 
+_NO_DEFAULT: Final = dataclasses.MISSING
+
+
+class _DataclassFields:
+    """The fields of a header class as `dataclasses` knows them, made when it asks for them."""
+
+    def __get__(self, instance: object, cls: type["Header"]) -> dict[str, Any]:
+        fields = [(name, Any, _field(default)) for name, default in cls._defaults.items()]
+        twin: Any = dataclasses.make_dataclass(cls.__name__, fields, kw_only=True)
+        found: dict[str, Any] = twin.__dataclass_fields__
+        return found
+
+
+def _field(default: Any) -> Any:
+    return dataclasses.field(default=default)
+
+
 class Header:
     """The typed ext fields of one kind of request or answer."""
 
     __slots__ = ()
 
     _wire_names: ClassVar[Mapping[str, str]] = {}
+    _defaults: ClassVar[Mapping[str, Any]] = {}
+    """The default of each field in their order, _NO_DEFAULT where it must be given."""
+    __dataclass_fields__: ClassVar[Any] = _DataclassFields()
 
     def __init__(self, **values: Any) -> None:
         """Take the fields by name; the first header of a class has its constructor written."""
@@ -79,6 +101,16 @@ class Header:
         if wire_names is not None:
             cls._wire_names = wire_names
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = dict(zip(self._defaults, self._values(), strict=True))
+        return functools.partial(type(self), **values), ()
+
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
@@ -88,12 +120,11 @@ class Header:
         return hash(self._values())
 
     def __repr__(self) -> str:
-        plans = _plans(type(self))
-        shown = (f"{plan.name}={getattr(self, plan.name)!r}" for plan in plans)
+        shown = (f"{name}={getattr(self, name)!r}" for name in self._defaults)
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def _values(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, plan.name) for plan in _plans(type(self)))
+        return tuple(getattr(self, name) for name in self._defaults)
 
     @classmethod
     def decode(cls, ext_fields: Mapping[str, str]) -> Self:
@@ -137,16 +168,20 @@ _Header = TypeVar("_Header", bound=Header)
 def header(cls: type[_Header]) -> type[_Header]:
     """Make a class a frozen dataclass with slots, whose fields are given by name.
 
-    A process loads the headers of all requests and uses a few, so `dataclasses` writes no
-    constructor and no comparison for each: `Header` has them, and loading takes a third.
+    A process loads the headers of all requests and uses a few.  `dataclasses` itself would write
+    several functions for each of them, which takes a tenth of a broker's start; `Header` has one
+    of each for all, and what looks at it as a dataclass finds one.
     """
-    declare = dataclasses.dataclass(
-        frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False
-    )
-    declared = declare(cls)
+    own = {name: cls.__dict__.get(name, _NO_DEFAULT) for name in inspect.get_annotations(cls)}
+    kept = {
+        name: value
+        for name, value in cls.__dict__.items()
+        if name not in own and name not in ("__dict__", "__weakref__")
+    }
+    kept |= {"__slots__": tuple(own), "_defaults": {**cls._defaults, **own}}
     # Else a class would have the constructor that was written for the one it extends.
-    declared.__init__ = Header.__init__  # type: ignore[method-assign]
-    return declared
+    kept["__init__"] = Header.__init__
+    return cast("type[_Header]", type(cls.__name__, cls.__bases__, kept))
 
 
 _DECODERS: Final[dict[type[Header], Callable[[Mapping[str, str]], Any]]] = {}
@@ -164,23 +199,21 @@ def _plans(cls: type[Header]) -> tuple[FieldPlan, ...]:
 
 def _make_plans(cls: type[Header]) -> tuple[FieldPlan, ...]:
     hints = typing.get_type_hints(cls, include_extras=True)
-    assert dataclasses.is_dataclass(cls), f"{cls.__name__} is no dataclass"
-    fields = dataclasses.fields(cls)
-    unknown = cls._wire_names.keys() - {field.name for field in fields}
+    unknown = cls._wire_names.keys() - cls._defaults.keys()
     assert not unknown, f"{cls.__name__} has wire names for {unknown}"
-    return tuple(_plan(cls, field, hints[field.name]) for field in fields)
+    return tuple(_plan(cls, name, default, hints[name]) for name, default in cls._defaults.items())
 
 
-def _plan(cls: type[Header], field: dataclasses.Field[Any], hint: Any) -> FieldPlan:
+def _plan(cls: type[Header], name: str, default: Any, hint: Any) -> FieldPlan:
     hint, is_optional = _without_none(hint)
-    is_required = field.default is dataclasses.MISSING
-    assert not (is_optional and is_required), f"{cls.__name__}.{field.name} needs a default"
+    is_required = default is _NO_DEFAULT
+    assert not (is_optional and is_required), f"{cls.__name__}.{name} needs a default"
     parse, write, expected = _conversions(hint)
     return FieldPlan(
-        name=field.name,
-        wire_name=cls._wire_names.get(field.name) or _camel_case(field.name),
+        name=name,
+        wire_name=cls._wire_names.get(name) or _camel_case(name),
         is_required=is_required,
-        default=None if is_required else field.default,
+        default=None if is_required else default,
         is_text=hint is str,
         limit=_limit(hint),
         expected=expected,
