@@ -156,6 +156,9 @@ def main() -> None:
     parser.add_argument("--starts", type=int, default=5, help="starts measured (default: 5)")
     parser.add_argument("--only-start", action="store_true", help="measure nothing but the start")
     parser.add_argument("--java", action="store_true", help="measure the official broker beside")
+    parser.add_argument(
+        "--java-without-tls", action="store_true", help="the official broker without TLS"
+    )
     parser.add_argument("--load", type=Path, help="source of the load generator in Go")
     parser.add_argument("--header", choices=["json", "rocketmq"], default="json")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
@@ -165,7 +168,8 @@ def main() -> None:
     title = f"broker, Python {platform.python_version()}, {os.cpu_count()} cores"
     with tempfile.TemporaryDirectory(prefix="flintmq-bench-") as name, ExitStack() as stack:
         work = Path(name)
-        kinds = _kinds(work, java=options.java, errors=errors)
+        java = functools.partial(java_server, tls=not options.java_without_tls)
+        kinds = _kinds(work, java=java if options.java else None, errors=errors)
         starts = measure_starts(kinds, work, rounds=options.starts)
         if options.only_start:
             Console().print(start_table_of(starts, title))
@@ -190,14 +194,14 @@ def main() -> None:
         options.json.write_text(json.dumps(_plain(results), indent=2) + "\n")
 
 
-def _kinds(work: Path, *, java: bool, errors: Console) -> dict[str, Start]:
+def _kinds(work: Path, *, java: Start | None, errors: Console) -> dict[str, Start]:
     """Return which servers are measured, and how each is started."""
     kinds: dict[str, Start] = {"FlintMQ": functools.partial(our_server, bytecode=work / "bytecode")}
-    reason = java_reason() if java else None
+    reason = java_reason() if java is not None else None
     if reason is not None:
         errors.print(f"without the official broker: {reason}")
-    elif java:
-        kinds["Java 4.9.7"] = java_server
+    elif java is not None:
+        kinds["Java 4.9.7"] = java
     return kinds
 
 

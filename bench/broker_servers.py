@@ -28,13 +28,15 @@ JAVA_FLAGS: Final = (
     "-XX:MaxDirectMemorySize=512m",
     "-XX:+UseG1GC",
     "-Dfile.encoding=UTF-8",
-    "-Dtls.server.mode=disabled",
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
     "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
 )
 """With all of the compiler, unlike in the tests, which look for a quick start."""
+
+WITHOUT_TLS: Final = "-Dtls.server.mode=disabled"
+"""By default it makes itself a certificate at the start, which takes most of that."""
 
 _LOGBACK: Final = """<configuration>
   <appender name="file" class="ch.qos.logback.core.FileAppender">
@@ -96,8 +98,11 @@ def our_server(work: Path, *, bytecode: Path | None = None) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def java_server(work: Path) -> Iterator[Server]:
-    """Run the official broker as it comes, without a name server, which no benchmark asks."""
+def java_server(work: Path, *, tls: bool = True) -> Iterator[Server]:
+    """Run the official broker as it comes, without a name server, which no benchmark asks.
+
+    ``tls`` false has it start without a certificate of its own.
+    """
     toolchain = JavaToolchain.find()
     conf = work / "home" / "conf"
     conf.mkdir(parents=True)
@@ -113,7 +118,9 @@ def java_server(work: Path) -> Iterator[Server]:
     }
     file = work / "broker.properties"
     file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-    command = [toolchain.java, f"-Duser.home={work}", *JAVA_FLAGS, "-cp", toolchain.class_path]
+    command = [toolchain.java, f"-Duser.home={work}", *JAVA_FLAGS]
+    command += [] if tls else [WITHOUT_TLS]
+    command += ["-cp", toolchain.class_path]
     command += ["org.apache.rocketmq.broker.BrokerStartup", "-c", str(file)]
     started = time.perf_counter()
     environment = {"ROCKETMQ_HOME": str(work / "home"), "TZ": "UTC"}
