@@ -25,11 +25,11 @@ demo-store: setup ## show the store at work: write, read, recover, verify
 
 setup: $(VENV)/.core ## the virtual environment with the core, pinned
 
+# pip compiles what it installs, but not what it leaves where it is: hence compileall.
 $(VENV)/.core: pyproject.toml requirements/core.lock tools/make_venv.sh
 	@PYTHON="$(PYTHON)" sh tools/make_venv.sh $(VENV)
 	$(PIP) --require-hashes -r requirements/core.lock
 	$(PIP) --no-deps --no-build-isolation -e .
-	# pip compiles what it installs, but not what it leaves where it is.
 	@$(BIN)/python -m compileall -q src
 	@touch $@
 
