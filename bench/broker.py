@@ -2,7 +2,8 @@
 
 With ``--java`` the official broker runs beside ours and both are measured in turn, round by
 round, so that whatever else the machine does hits both.  Rates are given against the wall clock
-and against the processor time of the broker.
+and against the processor time of the broker; a ratio is the median of the rounds, with the least
+and the greatest of them behind it.
 """
 
 import argparse
@@ -10,207 +11,240 @@ import functools
 import json
 import os
 import platform
-import statistics
 import tempfile
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 
-from bench.broker_load import GoLoad, Load, PythonLoad, Sending
+from bench.broker_load import GoLoad, Load, PythonLoad
+from bench.broker_rows import ASYNC_ROWS, SYNC_ROWS, TOPIC, WARMING, Row, RowFigures, measure_row
 from bench.broker_servers import Server, java_reason, java_server, our_server
 from bench.broker_start import Start, Started, measure_starts
-from flintmq.format.frame import HeaderType
 
-SENDINGS: Final = {
-    "send 128 B, 4 x 64 in flight": Sending(128, 4, 64),
-    "send 1 KiB, 4 x 64 in flight": Sending(1024, 4, 64),
-    "send in batches of 32, 128 B": Sending(128, 4, 16, 32),
-    "send one at a time, 128 B": Sending(128, 1, 1),
+LATENCY_ROWS: Final = {
+    "push, 1,000 a second": ("p50_us", "p99_us"),
+    "send 128 B, 4 x 64 in flight": ("p50_us", "p999_us"),
+    "SYNC_FLUSH, send 128 B, 16 x 1": ("p50_us", "p999_us"),
 }
-PULL: Final = "pull, 4 queues, 32 a time"
-TOPIC: Final = "BenchTopic"
+"""Rows whose latencies are shown as rows of their own; their ratio is the other's to ours."""
 
 
-class Measured(NamedTuple):
-    """One row of one server: the median of the rounds."""
+class Bench:
+    """Measures rows of the servers in turn."""
 
-    per_second: float
-    per_cpu_second: float
+    def __init__(
+        self, load: Load, *, rounds: int, seconds: float, warm_seconds: float, console: Console
+    ) -> None:
+        self._load = load
+        self._rounds = rounds
+        self._seconds = seconds
+        self._warm_seconds = warm_seconds
+        self._console = console
+        self.memory: dict[str, list[int]] = {}
+        """MiB of each server at its start and after the load."""
 
-
-class Result(NamedTuple):
-    """Everything about one server."""
-
-    start: Started
-    start_mib: int
-    end_mib: int
-    rates: dict[str, Measured]
-
-
-def measure(
-    servers: list[Server],
-    load: Load,
-    *,
-    starts: dict[str, Started],
-    rounds: int,
-    seconds: float,
-    console: Console,
-) -> dict[str, Result]:
-    """Measure the servers in turn."""
-    start_mib = {server.name: server.own_mib() for server in servers}
-    for server in servers:
-        # The topic is made, and Java's compiler has seen the work.
-        load.send(server.address, TOPIC, next(iter(SENDINGS.values())), seconds)
-    samples: dict[tuple[str, str], list[Measured]] = {}
-    for number in range(rounds):
-        # Whoever comes first in one round comes last in the next.
-        order = servers if number % 2 == 0 else servers[::-1]
-        for row in (*SENDINGS, PULL):
-            for server in order:
-                measured = _one(server, load, row, seconds)
-                samples.setdefault((server.name, row), []).append(measured)
-                console.print(f"{number + 1}/{rounds} {row}, {server.name}: {measured[0]:,.0f}/s")
-    return {
-        server.name: Result(
-            starts[server.name],
-            start_mib[server.name],
-            server.own_mib(),
-            {row: _median(samples[server.name, row]) for row in (*SENDINGS, PULL)},
-        )
-        for server in servers
-    }
+    def measure(self, servers: list[Server], rows: Mapping[str, Row]) -> dict[str, RowFigures]:
+        """Return the samples of all rows."""
+        before = {server.name: server.own_mib() for server in servers}
+        for server in servers:
+            # The topic is made, and machine code has come, Java's and ours.
+            self._load.send(server.address, TOPIC, WARMING, self._warm_seconds)
+        figures = {name: RowFigures({one.name: [] for one in servers}) for name in rows}
+        for number in range(self._rounds):
+            # Whoever comes first in one round comes last in the next.
+            order = servers if number % 2 == 0 else servers[::-1]
+            for name, row in rows.items():
+                for server in order:
+                    sample = measure_row(server, self._load, row, self._seconds)
+                    figures[name].samples[server.name].append(sample)
+                    self._console.print(
+                        f"{number + 1}/{self._rounds} {name}, {server.name}: "
+                        f"{sample.per_second:,.0f}/s, {sample.per_cpu_second:,.0f} by processor"
+                    )
+        for server in servers:
+            self.memory.setdefault(server.name, [before[server.name], server.own_mib()])
+        return figures
 
 
-def _one(server: Server, load: Load, row: str, seconds: float) -> Measured:
-    before = server.cpu_seconds()
-    if row == PULL:
-        rate = load.pull(server.address, TOPIC, seconds)
-    else:
-        rate = load.send(server.address, TOPIC, SENDINGS[row], seconds)
-    used = max(server.cpu_seconds() - before, 0.01)
-    return Measured(rate, rate * seconds / used)
-
-
-def _median(samples: list[Measured]) -> Measured:
-    return Measured(
-        statistics.median(sample.per_second for sample in samples),
-        statistics.median(sample.per_cpu_second for sample in samples),
-    )
-
-
-def table_of(results: dict[str, Result], title: str) -> Table:
-    """Return all figures side by side, with the ratio to the last server where there are two."""
-    names = list(results)
-    table = Table(title=title)
-    table.add_column("what")
+def table_of(figures: Mapping[str, RowFigures], title: str) -> Table:
+    """Return all rates side by side, with the ratio to the last server where there are two."""
+    names = list(next(iter(figures.values())).samples)
+    table = Table("what", title=title)
     for name in names:
         table.add_column(f"{name}, a second", justify="right")
         table.add_column("of its processor time", justify="right")
     if len(names) == 2:
         table.add_column("ratio", justify="right")
         table.add_column("by processor time", justify="right")
-    for row in (*SENDINGS, PULL):
-        rates = [results[name].rates[row] for name in names]
-        cells = [f"{rate:,.0f}" for measured in rates for rate in measured]
+    for row, figure in figures.items():
+        fields = ("per_second", "per_cpu_second")
+        cells = [f"{figure.median(name, field):,.0f}" for name in names for field in fields]
         if len(names) == 2:
-            cells += [f"{ours / theirs:.2f}" for ours, theirs in zip(*rates, strict=True)]
+            cells += [_spread(figure.ratios(field)) for field in fields]
         table.add_row(row, *cells)
-    _add_starts(table, [result.start for result in results.values()])
-    _add_plain(table, "own memory, MiB", [f"{result.start_mib}" for result in results.values()])
-    _add_plain(table, "after the load", [f"{result.end_mib}" for result in results.values()])
+    for row, fields in LATENCY_ROWS.items():
+        if row in figures and figures[row].median(names[0], "p50_us"):
+            for field in fields:
+                _add_latency(table, row, figures[row], field, names)
     return table
 
 
-def _add_starts(table: Table, starts: list[Started]) -> None:
-    _add_plain(table, "start, s", [f"{start.seconds:.3f}" for start in starts])
-    _add_plain(table, "of processor time", [f"{start.cpu_seconds:.3f}" for start in starts])
+def _add_latency(table: Table, row: str, figure: RowFigures, field: str, names: list[str]) -> None:
+    cells = [cell for name in names for cell in (f"{figure.median(name, field):,.0f}", "")]
+    if len(names) == 2:
+        cells.append(_spread(sorted(1 / max(ratio, 1e-9) for ratio in figure.ratios(field))))
+    table.add_row(f"{row}: {field.removesuffix('_us')}, µs", *cells)
 
 
-def start_table_of(starts: dict[str, Started], title: str) -> Table:
-    """Return the starts side by side."""
+def _spread(ratios: list[float]) -> str:
+    middle = len(ratios) // 2
+    median = ratios[middle] if len(ratios) % 2 else (ratios[middle - 1] + ratios[middle]) / 2
+    return f"{median:.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+
+
+def start_table_of(
+    starts: Mapping[str, Started], memory: Mapping[str, list[int]], title: str
+) -> Table:
+    """Return starts and memory side by side."""
     table = Table("what", title=title)
     for name in starts:
         table.add_column(name, justify="right")
-        table.add_column()
     if len(starts) == 2:
         table.add_column("ratio", justify="right")
-    _add_starts(table, list(starts.values()))
+    _add_plain(table, "start, s", [start.seconds for start in starts.values()])
+    _add_plain(table, "of processor time", [start.cpu_seconds for start in starts.values()])
+    for number, what in enumerate(("own memory, MiB", "after the load") if memory else ()):
+        _add_plain(table, what, [memory[name][number] for name in starts])
     return table
 
 
-def _add_plain(table: Table, name: str, values: list[str]) -> None:
-    cells = [cell for value in values for cell in (value, "")]
-    if len(values) == 2:
-        cells.append(f"{float(values[0]) / float(values[1]):.2f}")
-    table.add_row(name, *cells)
+def _add_plain(table: Table, name: str, values: list[float]) -> None:
+    ratio = [f"{values[0] / values[1]:.2f}"] if len(values) == 2 else []
+    table.add_row(name, *[f"{value:,.3g}" for value in values], *ratio)
 
 
-def main() -> None:
-    """Run the benchmarks as the command line says."""
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=5, help="of each sample (default: 5)")
     parser.add_argument("--rounds", type=int, default=3, help="samples of a row (default: 3)")
+    parser.add_argument("--warm", type=float, default=15, help="seconds of load before (15)")
     parser.add_argument("--starts", type=int, default=5, help="starts measured (default: 5)")
     parser.add_argument("--only-start", action="store_true", help="measure nothing but the start")
+    parser.add_argument("--rows", default="", help="only rows whose names have this text")
     parser.add_argument("--java", action="store_true", help="measure the official broker beside")
     parser.add_argument(
         "--java-without-tls", action="store_true", help="the official broker without TLS"
     )
-    parser.add_argument("--load", type=Path, help="source of the load generator in Go")
-    parser.add_argument("--header", choices=["json", "rocketmq"], default="json")
+    parser.add_argument(
+        "--without-machine-code", action="store_true", help="ours as it is without numba"
+    )
+    parser.add_argument("--load", choices=["go", "python"], help="default: Go where it is there")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run the benchmarks as the command line says."""
+    options = _options()
     errors = Console(stderr=True)
-    header_type = HeaderType[options.header.upper()]
     title = f"broker, Python {platform.python_version()}, {os.cpu_count()} cores"
-    with tempfile.TemporaryDirectory(prefix="flintmq-bench-") as name, ExitStack() as stack:
+    with tempfile.TemporaryDirectory(prefix="flintmq-bench-") as name:
         work = Path(name)
-        java = functools.partial(java_server, tls=not options.java_without_tls)
-        kinds = _kinds(work, java=java if options.java else None, errors=errors)
-        starts = measure_starts(kinds, work, rounds=options.starts)
-        if options.only_start:
-            Console().print(start_table_of(starts, title))
-            return
-        load: Load = PythonLoad(header_type=header_type)
-        if GoLoad.is_there(options.load):
-            load = GoLoad(options.load, work, header_type=header_type)
-        servers = [
-            stack.enter_context(start(work / f"store-{number}"))
-            for number, start in enumerate(kinds.values())
-        ]
-        results = measure(
-            servers,
-            load,
-            starts=starts,
-            rounds=options.rounds,
-            seconds=options.seconds,
-            console=errors,
-        )
-    Console().print(table_of(results, f"{title}, {load.name}"))
+        kinds = _kinds(work, options, errors)
+        starts = {}
+        if options.starts:
+            starts = measure_starts(
+                {key: made({}) for key, made in kinds.items()}, work, rounds=options.starts
+            )
+        figures: dict[str, RowFigures] = {}
+        memory: dict[str, list[int]] = {}
+        if not options.only_start:
+            is_go = GoLoad.is_there() if options.load is None else options.load == "go"
+            load: Load = GoLoad(work) if is_go else PythonLoad()
+            title += f", {load.name}"
+            bench = Bench(
+                load,
+                rounds=options.rounds,
+                seconds=options.seconds,
+                warm_seconds=options.warm,
+                console=errors,
+            )
+            figures = _figures(bench, kinds, work, options.rows, is_go=is_go)
+            memory = bench.memory
+    if figures:
+        Console(width=200).print(table_of(figures, title))
+    if starts:
+        Console().print(start_table_of(starts, memory, title))
     if options.json is not None:
-        options.json.write_text(json.dumps(_plain(results), indent=2) + "\n")
+        options.json.write_text(json.dumps(_plain(figures, starts, memory), indent=2) + "\n")
 
 
-def _kinds(work: Path, *, java: Start | None, errors: Console) -> dict[str, Start]:
+def _figures(
+    bench: Bench, kinds: Mapping[str, "Kind"], work: Path, wanted: str, *, is_go: bool
+) -> dict[str, RowFigures]:
+    """Measure the rows that are wanted, those of each way to flush with brokers of their own."""
+    figures: dict[str, RowFigures] = {}
+    for mode, rows in (("ASYNC_FLUSH", ASYNC_ROWS), ("SYNC_FLUSH", SYNC_ROWS)):
+        chosen = {
+            name: row
+            for name, row in rows.items()
+            if wanted in name and (is_go or not row.push_rate)
+        }
+        if not chosen:
+            continue
+        with ExitStack() as stack:
+            servers = [
+                stack.enter_context(made({"flushDiskType": mode})(work / f"{mode}-{number}"))
+                for number, made in enumerate(kinds.values())
+            ]
+            figures |= bench.measure(servers, chosen)
+    return figures
+
+
+Kind = Callable[[Mapping[str, str]], Start]
+"""Gives a start of a server with these settings."""
+
+
+def _kinds(work: Path, options: argparse.Namespace, errors: Console) -> dict[str, Kind]:
     """Return which servers are measured, and how each is started."""
-    kinds: dict[str, Start] = {"FlintMQ": functools.partial(our_server, bytecode=work / "bytecode")}
-    reason = java_reason() if java is not None else None
+
+    def ours(settings: Mapping[str, str]) -> Start:
+        more = {"machineCode": "false"} if options.without_machine_code else {}
+        return functools.partial(
+            our_server, bytecode=work / "bytecode", settings={**settings, **more}
+        )
+
+    def java(settings: Mapping[str, str]) -> Start:
+        return functools.partial(java_server, tls=not options.java_without_tls, settings=settings)
+
+    kinds: dict[str, Kind] = {"FlintMQ": ours}
+    reason = java_reason() if options.java else None
     if reason is not None:
         errors.print(f"without the official broker: {reason}")
-    elif java is not None:
+    elif options.java:
         kinds["Java 4.9.7"] = java
     return kinds
 
 
-def _plain(results: dict[str, Result]) -> dict[str, object]:
+def _plain(
+    figures: Mapping[str, RowFigures],
+    starts: Mapping[str, Started],
+    memory: Mapping[str, list[int]],
+) -> dict[str, object]:
     return {
-        name: result._asdict()
-        | {"start": result.start._asdict()}
-        | {"rates": {row: rate._asdict() for row, rate in result.rates.items()}}
-        for name, result in results.items()
+        "rows": {
+            row: {
+                name: [sample._asdict() for sample in samples]
+                for name, samples in figure.samples.items()
+            }
+            for row, figure in figures.items()
+        },
+        "starts": {name: start._asdict() for name, start in starts.items()},
+        "memory_mib": dict(memory),
     }
 
 

@@ -15,18 +15,20 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from bench.workload import properties_of
-from flintmq.format.batch import BatchItem, encode_batch
-from flintmq.format.codes import RequestCode
-from flintmq.format.command import Command, encode_command
-from flintmq.format.frame import HeaderType
-from flintmq.format.headers.pull import PullMessageRequest
-from flintmq.format.headers.send import SendMessageRequestV2
 from flintmq.format.host import parse_address
 from flintmq.format.properties import encode_properties
+from flintmq.format.stored.batch import BatchItem, encode_batch
+from flintmq.format.wire.codes import RequestCode
+from flintmq.format.wire.command import Command, encode_command
+from flintmq.format.wire.frame import HeaderType
+from flintmq.format.wire.headers.pull import PullMessageRequest
+from flintmq.format.wire.headers.send import SendMessageRequestV2
 
 QUEUE_COUNT: Final = 4
 PULL_COUNT: Final = 32
 BUILD_TIMEOUT_S: Final = 300
+SOURCE: Final = Path(__file__).parent / "load"
+"""The generator in Go."""
 _READ_SIZE: Final = 1 << 20
 _FRAMES: Final = 256
 """Different requests of one connection; they go round."""
@@ -39,6 +41,16 @@ class Sending(NamedTuple):
     connection_count: int
     window: int
     batch_size: int = 1
+    notation: HeaderType = HeaderType.JSON
+
+
+class Loaded(NamedTuple):
+    """What a generator has seen: messages a second, and latencies where it takes them."""
+
+    per_second: float
+    p50_us: float = 0
+    p99_us: float = 0
+    p999_us: float = 0
 
 
 class LoadError(RuntimeError):
@@ -46,53 +58,60 @@ class LoadError(RuntimeError):
 
 
 class Load(Protocol):
-    """A generator; both give messages a second."""
+    """A generator."""
 
     name: str
 
-    def send(self, address: str, topic: str, sending: Sending, seconds: float) -> float:
+    def send(self, address: str, topic: str, sending: Sending, seconds: float) -> Loaded:
         """Send for a while."""
         ...
 
-    def pull(self, address: str, topic: str, seconds: float) -> float:
+    def pull(self, address: str, topic: str, seconds: float) -> Loaded:
         """Read a topic again and again."""
+        ...
+
+    def push(self, address: str, topic: str, rate: int, seconds: float) -> Loaded:
+        """Send at a fixed rate while pulls wait; the latencies are from send to arrival."""
         ...
 
 
 class GoLoad:
-    """The generator in Go, built from its source directory."""
+    """The generator in Go, built from ``bench/load``."""
 
     name = "generator in Go"
 
-    def __init__(self, source: Path, work: Path, *, header_type: HeaderType) -> None:
+    def __init__(self, work: Path) -> None:
         self._binary = work / "load"
-        self._header = header_type.name.lower()
         build = ["go", "build", "-o", str(self._binary), "."]
-        subprocess.run(build, cwd=source, check=True, timeout=BUILD_TIMEOUT_S)
+        subprocess.run(build, cwd=SOURCE, check=True, timeout=BUILD_TIMEOUT_S)
 
     @staticmethod
-    def is_there(source: Path | None) -> bool:
+    def is_there() -> bool:
         """Whether it can be built."""
-        return source is not None and source.is_dir() and shutil.which("go") is not None
+        return shutil.which("go") is not None
 
-    def send(self, address: str, topic: str, sending: Sending, seconds: float) -> float:
+    def send(self, address: str, topic: str, sending: Sending, seconds: float) -> Loaded:
         """Send for a while."""
         options = {
             "conns": sending.connection_count,
             "window": sending.window,
             "size": sending.body_size,
             "batch": sending.batch_size,
-            "header": self._header,
+            "header": sending.notation.name.lower(),
         }
         return self._run("send", address, topic, seconds, options)
 
-    def pull(self, address: str, topic: str, seconds: float) -> float:
+    def pull(self, address: str, topic: str, seconds: float) -> Loaded:
         """Read a topic again and again."""
         return self._run("pull", address, topic, seconds, {"queues": QUEUE_COUNT})
 
+    def push(self, address: str, topic: str, rate: int, seconds: float) -> Loaded:
+        """Send at a fixed rate while pulls wait; the latencies are from send to arrival."""
+        return self._run("push", address, topic, seconds, {"rate": rate})
+
     def _run(
         self, mode: str, address: str, topic: str, seconds: float, options: dict[str, object]
-    ) -> float:
+    ) -> Loaded:
         command = [str(self._binary), mode, "-addr", address, "-topic", topic]
         command += ["-seconds", str(seconds)]
         for key, value in options.items():
@@ -105,26 +124,27 @@ class GoLoad:
         result = json.loads(done.stdout)
         if result.get("failed"):
             raise LoadError(f"{result['failed']} messages were refused")
-        return float(result["msgs_per_s"])
+        rate = result["received"] / seconds if mode == "push" else result["msgs_per_s"]
+        return Loaded(rate, *[result.get(name, 0) for name in ("p50_us", "p99_us", "p999_us")])
 
 
 class PythonLoad:
-    """One process for each connection."""
+    """One process for each connection; it takes no latencies."""
 
     name = "generator in Python"
 
-    def __init__(self, *, header_type: HeaderType) -> None:
-        self._header_type = header_type
-
-    def send(self, address: str, topic: str, sending: Sending, seconds: float) -> float:
+    def send(self, address: str, topic: str, sending: Sending, seconds: float) -> Loaded:
         """Send for a while."""
-        return _in_processes(
-            _send, sending.connection_count, (address, topic, sending, self._header_type, seconds)
-        )
+        arguments = (address, topic, sending, sending.notation, seconds)
+        return Loaded(_in_processes(_send, sending.connection_count, arguments))
 
-    def pull(self, address: str, topic: str, seconds: float) -> float:
+    def pull(self, address: str, topic: str, seconds: float) -> Loaded:
         """Read a topic again and again."""
-        return _in_processes(_pull, QUEUE_COUNT, (address, topic, self._header_type, seconds))
+        return Loaded(_in_processes(_pull, QUEUE_COUNT, (address, topic, HeaderType.JSON, seconds)))
+
+    def push(self, address: str, topic: str, rate: int, seconds: float) -> Loaded:
+        """Say that only the generator in Go can do this."""
+        raise LoadError("push latencies need the generator in Go")
 
 
 def _in_processes(work: Callable[..., float], count: int, arguments: tuple[object, ...]) -> float:

@@ -7,15 +7,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
 
-from tests.interop.java_process import JavaProcess
-from tests.interop.java_toolchain import JavaToolchain
+from tests.kits.processes.java_process import JavaProcess
+from tests.kits.processes.java_toolchain import JavaToolchain
 
 HOST: Final = "127.0.0.1"
 STOP_TIMEOUT_S: Final = 60
@@ -23,8 +23,8 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _PORTS: Final = range(21_000, 29_000, 7)
 
 JAVA_FLAGS: Final = (
-    "-Xms512m",
-    "-Xmx512m",
+    "-Xms1g",
+    "-Xmx2g",
     "-XX:MaxDirectMemorySize=512m",
     "-XX:+UseG1GC",
     "-Dfile.encoding=UTF-8",
@@ -71,13 +71,17 @@ class Server(NamedTuple):
 
 
 @contextlib.contextmanager
-def our_server(work: Path, *, bytecode: Path | None = None) -> Iterator[Server]:
+def our_server(
+    work: Path, *, bytecode: Path | None = None, settings: Mapping[str, object] | None = None
+) -> Iterator[Server]:
     """Run ``flintmq serve`` as it comes: a name server and a broker in one process.
 
     With ``bytecode``, compiled modules are kept there, also where the shell forbids them.
     """
     command = [sys.executable, "-m", "flintmq", "serve", "--data", str(work / "data")]
     command += ["--namesrv-port", "0", "--broker-port", "0", "--log-level", "warning"]
+    for key, value in (settings or {}).items():
+        command += ["--set", f"{key}={value}"]
     environment = dict(os.environ)
     if bytecode is not None:
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -98,7 +102,9 @@ def our_server(work: Path, *, bytecode: Path | None = None) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def java_server(work: Path, *, tls: bool = True) -> Iterator[Server]:
+def java_server(
+    work: Path, *, tls: bool = True, settings: Mapping[str, object] | None = None
+) -> Iterator[Server]:
     """Run the official broker as it comes, without a name server, which no benchmark asks.
 
     ``tls`` false has it start without a certificate of its own.
@@ -115,6 +121,7 @@ def java_server(work: Path, *, tls: bool = True) -> Iterator[Server]:
         "storePathCommitLog": work / "store" / "commitlog",
         # Else it refuses what waited for 200 ms, as happens while its code is being compiled.
         "waitTimeMillsInSendQueue": "10000",
+        **(settings or {}),
     }
     file = work / "broker.properties"
     file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))

@@ -23,11 +23,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from flintmq.format.checkpoint import Checkpoint, encode_checkpoint
 from flintmq.format.host import pack_host
-from flintmq.format.index_file import IndexHeader, file_size, format_file_name
 from flintmq.format.java import string_hash
-from flintmq.format.record import BLANK_SIZE, encode_blank, encode_record
+from flintmq.format.stored.checkpoint import Checkpoint, encode_checkpoint
+from flintmq.format.stored.index_file import IndexHeader, file_size, format_file_name
+from flintmq.format.stored.record_encoding import encode_blank, encode_record
+from flintmq.format.stored.record_layout import BLANK_SIZE
 from flintmq.kernels.compiled import kernel
 
 HOST: Final = pack_host("127.0.0.1", 10911)
@@ -63,9 +64,11 @@ class StoreShape:
     slots: int = 5_000_000
     entries: int = 20_000_000
 
-    @property
+    @cached_property
     def topics(self) -> list[str]:
-        return [f"BenchTopic{number}" for number in range(self.topic_count)]
+        # All names have one length, so all records have one size.
+        width = len(str(self.topic_count - 1))
+        return [f"BenchTopic{number:0{width}}" for number in range(self.topic_count)]
 
     @cached_property
     def template(self) -> bytes:

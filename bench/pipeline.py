@@ -27,7 +27,8 @@ from bench.pipeline_jobs import job_cases
 from bench.pipeline_latency import latency_cases
 from bench.pipeline_live import BODY_SIZE, LIVE_PREFIX, LiveTopic, live_cases, live_topic
 from bench.pipeline_scan import scan_cases
-from flintmq.spark.session import SessionSettings, job_session
+from flintmq.spark.runtime.session_settings import SessionSettings
+from flintmq.spark.runtime.spark_session import job_session
 
 SMALLER = 5
 TABLE_WIDTH = 120

@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 
 from bench.pipeline_case import BenchStore, Case, Done
 from flintmq.offline.layout import find_store
-from flintmq.spark.jobs.rebuild import rebuild
-from flintmq.spark.jobs.verify import verify_stores
-from tests.interop.java_cluster import JavaCluster
-from tests.interop.java_process import JavaProcess
-from tests.interop.java_toolchain import JavaToolchain
+from flintmq.spark.jobs.rebuild.parallel_rebuild import rebuild
+from flintmq.spark.jobs.verify.parallel_verify import verify_stores
+from tests.kits.processes.java_cluster import JavaCluster
+from tests.kits.processes.java_process import JavaProcess
+from tests.kits.processes.java_toolchain import JavaToolchain
 
 JAVA_PER_SECOND = 725_000
 """What the Java 4.9.7 broker rebuilt on two cores, with its start: 10 M messages in 13.8 s."""

@@ -20,7 +20,7 @@ from bench.pipeline_case import Case, Done
 from bench.pipeline_live_client import fill
 from bench.pipeline_scan import FEW
 from flintmq import PullConsumer
-from tests.spark.live.live_kit import Admin
+from tests.kits.spark.live_kit import Admin
 
 LIVE_PREFIX: Final = "live: "
 """With this the names of all cases on topics begin."""

@@ -11,7 +11,6 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,30 +25,31 @@ from bench.workload import (
     batch,
     measure,
     message,
-    run_batch,
-    run_message,
+    sends_of,
+    sends_of_batches,
 )
 from flintmq.format.delay_levels import DelayLevels
 from flintmq.offline.layout import find_store
 from flintmq.offline.rebuild import rebuild
-from flintmq.offline.verify import verify
+from flintmq.offline.verify.store_verify import verify
+from flintmq.store.append_group.sends import Sends
+from flintmq.store.appending.group_appender import NotAppended
 from flintmq.store.config import StoreConfig
 from flintmq.store.message_store import MessageStore
 from flintmq.store.results import PutResult
-from flintmq.store.run_encoding import RunBatch, RunMessage, encode_run
 
 _Put = TypeVar("_Put")
 
 BATCH_SIZE = 32
-RUN_COUNT = 64
-BATCH_RUN_COUNT = 16
+GROUP_COUNT = 64
+BATCH_GROUP_COUNT = 16
 READ_COUNT = 32
 
 
 def bench_put(root: Path, body_size: int, count: int, *, aim: int) -> Rate:
     """Put single messages with two keys each; dispatch included."""
     messages = [message(number, bytes(body_size)) for number in range(count)]
-    with MessageStore(StoreConfig(root=root)) as store:
+    with MessageStore.open(StoreConfig(root=root)) as store:
 
         def work() -> int:
             for one in messages:
@@ -63,7 +63,7 @@ def bench_put(root: Path, body_size: int, count: int, *, aim: int) -> Rate:
 def bench_batches(root: Path, body_size: int, count: int, *, aim: int) -> Rate:
     """Put batches; dispatch included."""
     batches = [batch(number, bytes(body_size), BATCH_SIZE) for number in range(count // BATCH_SIZE)]
-    with MessageStore(StoreConfig(root=root)) as store:
+    with MessageStore.open(StoreConfig(root=root)) as store:
 
         def work() -> int:
             for one in batches:
@@ -74,42 +74,42 @@ def bench_batches(root: Path, body_size: int, count: int, *, aim: int) -> Rate:
         return measure(f"put in batches of {BATCH_SIZE}, {body_size} B", work, aim=aim)
 
 
-def bench_runs(root: Path, body_size: int, count: int, *, aim: int) -> Rate:
+def bench_groups(root: Path, body_size: int, count: int, *, aim: int) -> Rate:
     """Put single messages as a broker does that gets many in one read."""
     messages = [message(number, bytes(body_size)) for number in range(count)]
-    name = f"put of {body_size} B, two keys, in runs of {RUN_COUNT}"
-    with MessageStore(StoreConfig(root=root)) as store:
-        return _bench_runs(store, messages, run_message, store.put, RUN_COUNT, name, aim=aim)
+    name = f"put of {body_size} B, two keys, in groups of {GROUP_COUNT}"
+    with MessageStore.open(StoreConfig(root=root, machine_code=False)) as store:
+        return _bench_groups(store, messages, sends_of, store.put, GROUP_COUNT, name, aim=aim)
 
 
-def bench_batch_runs(root: Path, body_size: int, count: int, *, aim: int) -> Rate:
+def bench_batch_groups(root: Path, body_size: int, count: int, *, aim: int) -> Rate:
     """Put batches as a broker does that gets several in one read."""
     batches = [batch(number, bytes(body_size), BATCH_SIZE) for number in range(count // BATCH_SIZE)]
-    name = f"put in batches of {BATCH_SIZE}, {body_size} B, in runs of {BATCH_RUN_COUNT}"
-    with MessageStore(StoreConfig(root=root)) as store:
-        return _bench_runs(
-            store, batches, run_batch, store.put_batch, BATCH_RUN_COUNT, name, aim=aim
+    name = f"put in batches of {BATCH_SIZE}, {body_size} B, in groups of {BATCH_GROUP_COUNT}"
+    with MessageStore.open(StoreConfig(root=root, machine_code=False)) as store:
+        return _bench_groups(
+            store, batches, sends_of_batches, store.put_batch, BATCH_GROUP_COUNT, name, aim=aim
         )
 
 
-def _bench_runs(
+def _bench_groups(
     store: MessageStore,
     puts: Sequence[_Put],
-    prepare: Callable[[_Put], RunMessage | RunBatch],
+    prepare: Callable[[Sequence[_Put]], Sends],
     put: Callable[[_Put], PutResult],
-    run_count: int,
+    group_count: int,
     name: str,
     *,
     aim: int,
 ) -> Rate:
-    runs = [
-        (puts[at : at + run_count], [prepare(one) for one in puts[at : at + run_count]])
-        for at in range(0, len(puts), run_count)
+    groups = [
+        (puts[at : at + group_count], prepare(puts[at : at + group_count]))
+        for at in range(0, len(puts), group_count)
     ]
 
     def work() -> int:
-        for singles, together in runs:
-            if store.put_run(partial(encode_run, together), HOST) is None:
+        for singles, together in groups:
+            if isinstance(store.append_group(together, HOST), NotAppended):
                 # As a broker: where something is not plain, they go one by one.
                 for one in singles:
                     put(one)
@@ -121,7 +121,7 @@ def _bench_runs(
 
 def bench_reads(root: Path, *, aim: int) -> Rate:
     """Read every queue of the store from end to end."""
-    with MessageStore(StoreConfig(root=root)) as store:
+    with MessageStore.open(StoreConfig(root=root)) as store:
 
         def work() -> int:
             count = 0
@@ -149,7 +149,7 @@ def bench_recovery(root: Path, *, aim: int) -> Rate:
     (root / "abort").touch()
 
     def work() -> int:
-        with MessageStore(StoreConfig(root=root)) as store:
+        with MessageStore.open(StoreConfig(root=root)) as store:
             return store.recovery_report.records_scanned
 
     return measure("recovery with queues and index lost", work, aim=aim)
@@ -190,8 +190,8 @@ def run(scale: int, progress: Callable[[str], None]) -> list[Rate]:
             lambda: bench_put(work / "a", 128, scale, aim=100_000),
             lambda: bench_put(work / "b", 1024, scale // 2, aim=0),
             lambda: bench_batches(work / "c", 128, scale, aim=300_000),
-            lambda: bench_runs(work / "d", 128, scale, aim=0),
-            lambda: bench_batch_runs(work / "e", 128, scale, aim=0),
+            lambda: bench_groups(work / "d", 128, scale, aim=0),
+            lambda: bench_batch_groups(work / "e", 128, scale, aim=0),
             lambda: bench_reads(work / "a", aim=1_000_000),
             lambda: bench_verify(work / "a", aim=0),
             lambda: bench_rebuild(work / "a", work / "rebuilt", aim=0),

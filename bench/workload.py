@@ -2,22 +2,22 @@
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from flintmq.format.batch import BatchItem, encode_batch
 from flintmq.format.host import pack_host
 from flintmq.format.properties import encode_properties
-from flintmq.format.record import dispatch_fields
-from flintmq.model.message import Message, MessageBatch
-from flintmq.store.run_encoding import RunBatch, RunMessage, RunTarget
+from flintmq.format.stored.batch import BatchItem, encode_batch
+from flintmq.model.message import MessageBatch, PutMessage
+from flintmq.store.append_group.sends import Sends, SendTarget
 
 HOST = pack_host("127.0.0.1", 10911)
 TOPIC = "BenchTopic"
 QUEUE_COUNT = 8
 BORN_TIMESTAMP = 1_700_000_000_000
-_TARGETS = [RunTarget(TOPIC, queue_id) for queue_id in range(QUEUE_COUNT)]
+_TARGETS = [SendTarget(TOPIC, queue_id) for queue_id in range(QUEUE_COUNT)]
+_BATCH_TARGETS = [SendTarget(TOPIC, queue_id, is_batch=True) for queue_id in range(QUEUE_COUNT)]
 
 
 class Rate(NamedTuple):
@@ -48,10 +48,10 @@ def properties_of(number: int) -> dict[str, str]:
     }
 
 
-def message(number: int, body: bytes) -> Message:
+def message(number: int, body: bytes) -> PutMessage:
     """Return a message as a broker has it after decoding a send: map and text are both there."""
     properties = properties_of(number)
-    return Message(
+    return PutMessage(
         topic=TOPIC,
         queue_id=number % QUEUE_COUNT,
         body=body,
@@ -79,25 +79,28 @@ def batch(number: int, body: bytes, size: int) -> MessageBatch:
     )
 
 
-def run_message(one: Message) -> RunMessage:
-    """Return a message as a broker has it that has recognised a plain send."""
-    assert one.properties_text is not None
-    tags, keys = dispatch_fields(b"", one.properties_text, 0, None)
-    return RunMessage(
-        _TARGETS[one.queue_id],
-        one.born_timestamp,
-        HOST,
-        one.body,
-        one.properties_text,
-        keys,
-        tags,
+def sends_of(messages: Sequence[PutMessage]) -> Sends:
+    """Return messages as a broker has them that has recognised plain sends."""
+    return Sends(
+        [_TARGETS[one.queue_id] for one in messages],
+        [one.born_timestamp for one in messages],
+        [one.body for one in messages],
+        [one.properties_text or b"" for one in messages],
+        [HOST] * len(messages),
+        b"",
     )
 
 
-def run_batch(one: MessageBatch) -> RunBatch:
-    """Return a batch as a broker has it that has recognised a plain send."""
-    text = encode_properties(one.properties)
-    return RunBatch(_TARGETS[one.queue_id], one.born_timestamp, HOST, one.body, text)
+def sends_of_batches(batches: Sequence[MessageBatch]) -> Sends:
+    """Return batches as a broker has them that has recognised plain sends."""
+    return Sends(
+        [_BATCH_TARGETS[one.queue_id] for one in batches],
+        [one.born_timestamp for one in batches],
+        [one.body for one in batches],
+        [b""] * len(batches),
+        [HOST] * len(batches),
+        encode_properties(batches[0].properties),
+    )
 
 
 @contextmanager

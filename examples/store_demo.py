@@ -1,4 +1,4 @@
-"""The store in a minute: write, read, recover, verify.  ``make run`` starts it."""
+"""The store in a minute: write, read, recover, verify.  ``make demo-store`` starts it."""
 
 import dataclasses
 import shutil
@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 from flintmq.format.host import pack_host
-from flintmq.format.record import decode_record
-from flintmq.model.message import Message
+from flintmq.format.stored.record import decode_record
+from flintmq.model.message import PutMessage
 from flintmq.store.config import FlushMode, StoreConfig
 from flintmq.store.message_store import MessageStore
 
@@ -18,9 +18,9 @@ HOST = pack_host("127.0.0.1", 10911)
 COUNT = 20_000
 
 
-def order(number: int) -> Message:
+def order(number: int) -> PutMessage:
     """Return one message of a small shop."""
-    return Message(
+    return PutMessage(
         topic="orders",
         queue_id=number % 4,
         body=f'{{"order": {number}, "amount": {number % 500}}}'.encode(),
@@ -44,7 +44,7 @@ def main() -> int:
     )
     print(f"store: {config.root}")
     try:
-        with MessageStore(config) as store:
+        with MessageStore.open(config) as store:
             began = time.perf_counter()
             for number in range(COUNT):
                 result = store.put(order(number))
@@ -65,7 +65,7 @@ def main() -> int:
             shutil.copytree(config.root, root / "crashed")
         shutil.rmtree(root / "crashed" / "consumequeue" / "orders" / "2")
         crashed = dataclasses.replace(config, root=root / "crashed")
-        with MessageStore(crashed) as store:
+        with MessageStore.open(crashed) as store:
             print(f"recover a crash with queue 2 deleted: {store.recovery_report.summary}")
             assert store.max_offset_in_queue("orders", 2) == COUNT // 4
         command = [str(Path(sys.executable).with_name("flintmq")), "store", "verify"]

@@ -15,7 +15,7 @@ from typing import Final
 import pyarrow.parquet as pq
 
 from examples.tour import shop, traffic
-from examples.tour.shown import FLINTMQ, Shown, StepFailedError
+from examples.tour.shown import FLINTMQ, RunCommand, Shown, StepFailedError, run_as_process
 
 ORDER_COUNT: Final = 200_000
 PAYMENT_COUNT: Final = 60_000
@@ -59,6 +59,7 @@ def cluster(data: Path) -> Iterator[str]:
     finally:
         process.terminate()
         code = process.wait(STOP_S)
+        process.stdout.close()
     if code:
         raise StepFailedError(f"the cluster ended with {code}, see serve.log")
 
@@ -142,10 +143,16 @@ def _rate(count: int, began: float) -> str:
     return f"{count / max(time.monotonic() - began, 1e-3):,.0f} a second"
 
 
-def run(work: Path, order_count: int, payment_count: int) -> None:
+def run(
+    work: Path,
+    order_count: int,
+    payment_count: int,
+    *,
+    run_command: RunCommand = run_as_process,
+) -> None:
     """Take the tour; everything it makes is in ``work``."""
     _make_empty(work)
-    shown = Shown(work)
+    shown = Shown(work, run_command)
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
         with shown.step("A cluster: a name server and a broker"):

@@ -3,10 +3,10 @@
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 LINES_MAX: Final = 14
 FLINTMQ: Final = str(Path(sys.executable).with_name("flintmq"))
@@ -16,11 +16,29 @@ class StepFailedError(Exception):
     """A command of the tour did not do its work."""
 
 
-class Shown:
-    """Prints numbered steps."""
+class Answer(NamedTuple):
+    """What a command has said, and its exit code."""
 
-    def __init__(self, work: Path) -> None:
+    code: int
+    output: str
+    errors: str
+
+
+RunCommand: TypeAlias = Callable[[Sequence[str]], Answer]
+
+
+def run_as_process(arguments: Sequence[str]) -> Answer:
+    """Run ``flintmq`` as one would by hand."""
+    done = subprocess.run([FLINTMQ, *arguments], capture_output=True, text=True, check=False)
+    return Answer(done.returncode, done.stdout, done.stderr)
+
+
+class Shown:
+    """Prints numbered steps; ``run_command`` is how the commands of a step are run."""
+
+    def __init__(self, work: Path, run_command: RunCommand = run_as_process) -> None:
         self._work = work
+        self._run_command = run_command
         self._number = 0
 
     @contextmanager
@@ -37,16 +55,16 @@ class Shown:
         print(f"    {text}", flush=True)
 
     def command(self, *arguments: str, lines_max: int = LINES_MAX) -> str:
-        """Run ``flintmq`` with these arguments, as one would by hand, and show what it says."""
+        """Run ``flintmq`` with these arguments, and show what it says."""
         shown = " ".join(self._short(argument) for argument in arguments)
         self.say(f"$ flintmq {shown}")
-        done = subprocess.run([FLINTMQ, *arguments], capture_output=True, text=True, check=False)
-        if done.returncode:
+        answer = self._run_command(arguments)
+        if answer.code:
             raise StepFailedError(
-                f"flintmq {shown} ended with {done.returncode}\n{done.stdout}{done.stderr}"
+                f"flintmq {shown} ended with {answer.code}\n{answer.output}{answer.errors}"
             )
-        self._show(done.stdout.splitlines(), lines_max)
-        return done.stdout
+        self._show(answer.output.splitlines(), lines_max)
+        return answer.output
 
     def _short(self, argument: str) -> str:
         text = argument.replace(f"{self._work}/", "")

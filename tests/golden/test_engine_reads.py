@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from flintmq.store.message_store import MessageStore
-from tests.golden.engine import config_of, copy_store
-from tests.golden.golden_sets import LOADED_SET_NAMES, golden_set
+from tests.kits.golden.engine import config_of, copy_store
+from tests.kits.golden.golden_sets import LOADED_SET_NAMES, golden_set
 
 # The stores that a Java broker recovered hold duplicated or shifted index entries; they are
 # compared as recoveries, not as clean stores.
@@ -18,7 +18,7 @@ def _store(name: str, target: Path) -> tuple[MessageStore, dict[str, Any]]:
     golden = golden_set(name)
     expected = golden.expected()
     root = copy_store(golden, target, abort=False)
-    return MessageStore(config_of(expected, root), background=False), expected
+    return MessageStore.open(config_of(expected, root), background=False), expected
 
 
 @pytest.mark.parametrize("name", LOADED_SET_NAMES)
@@ -91,7 +91,7 @@ def test_opening_and_closing_a_clean_store_changes_no_message_file(
 ) -> None:
     golden = golden_set(name)
     root = copy_store(golden, tmp_path, abort=False)
-    with MessageStore(config_of(golden.expected(), root), background=False):
+    with MessageStore.open(config_of(golden.expected(), root), background=False):
         pass
     for folder in ("commitlog", "consumequeue", "consumequeue_ext", "index"):
         before = {p.relative_to(golden.store): p.read_bytes() for p in _files(golden.store, folder)}

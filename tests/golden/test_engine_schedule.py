@@ -9,8 +9,9 @@ from flintmq.format import fastjson
 from flintmq.model.topics import SCHEDULE_TOPIC
 from flintmq.store.message_store import MessageStore
 from flintmq.testing import ManualClock
-from tests.golden.engine import config_of, copy_store
-from tests.golden.golden_sets import GoldenSet, golden_set
+from tests.kits.golden.engine import config_of, copy_store
+from tests.kits.golden.golden_sets import GoldenSet, golden_set
+from tests.kits.store.store_kit import physical_offset_of
 
 SETS: Final = ["kinds", "extended"]
 OFFSETS_AT: Final = slice(20, 36)
@@ -61,11 +62,11 @@ def raw(store: MessageStore, physical_offset: int) -> bytearray:
 
 def last_offset(store: MessageStore, topic: str, queue_id: int) -> int:
     end = store.max_offset_in_queue(topic, queue_id)
-    return store.reader.physical_offset_of(topic, queue_id, end - 1)
+    return physical_offset_of(store, topic, queue_id, end - 1)
 
 
 def open_copy(golden: GoldenSet, root: Path, clock: ManualClock) -> MessageStore:
-    return MessageStore(config_of(golden.expected(), root), clock=clock, background=False)
+    return MessageStore.open(config_of(golden.expected(), root), clock=clock, background=False)
 
 
 @pytest.mark.parametrize("abort", [True, False], ids=["abort", "clean-exit"])

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from flintmq.format.batch import BatchItem, encode_batch
-from flintmq.format.record import Record, decode_record
-from flintmq.model.message import Message, MessageBatch
+from flintmq.format.stored.batch import BatchItem, encode_batch
+from flintmq.format.stored.record import Record, decode_record
+from flintmq.model.message import MessageBatch, PutMessage
 from flintmq.store.message_store import MessageStore
 from flintmq.testing.clock import ManualClock
-from tests.golden.engine import config_of
-from tests.golden.golden_sets import GoldenSet, golden_set
+from tests.kits.golden.engine import config_of
+from tests.kits.golden.golden_sets import GoldenSet, golden_set
 
 WRITTEN_SETS = ["basic", "rolled", "kinds", "extended", "ipv6"]
 
@@ -71,7 +71,7 @@ def _put(store: MessageStore, group: list[Record]) -> None:
             # What a delivery stores still names its level, but the message is not delayed again.
             properties.pop("DELAY", None)
         result = store.put(
-            Message(
+            PutMessage(
                 body=bytes(first.body),
                 flag=first.flag,
                 properties=properties,
@@ -100,7 +100,7 @@ def test_log_queues_and_index_are_byte_identical(name: str, tmp_path: Path) -> N
         return next(queue_of_bitmaps) or None
 
     clock = ManualClock()
-    store = MessageStore(
+    store = MessageStore.open(
         config_of(golden.expected(), tmp_path),
         clock=clock,
         background=False,

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from flintmq.format.index_file import (
+from flintmq.format.stored.dispatch_fields import index_keys
+from flintmq.format.stored.index_file import (
     SLOT,
     IndexEntry,
     IndexHeader,
@@ -14,8 +15,8 @@ from flintmq.format.index_file import (
     key_text_hash,
     slot_position,
 )
-from flintmq.format.record import decode_record, index_keys
-from tests.golden.golden_sets import LOADED_SET_NAMES, STORE_SET_NAMES, golden_set
+from flintmq.format.stored.record import decode_record
+from tests.kits.golden.golden_sets import LOADED_SET_NAMES, STORE_SET_NAMES, golden_set
 
 
 def chain(content: bytes, slots: int, key_hash: int) -> list[tuple[IndexEntry, int]]:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from flintmq.format.consume_queue import UNIT_SIZE, ConsumeQueueUnit, read_units
-from flintmq.format.consume_queue_ext import (
+from flintmq.format.stored.consume_queue import UNIT_SIZE, ConsumeQueueUnit, read_units
+from flintmq.format.stored.consume_queue_ext import (
     END_MARK,
     FILE_END_BLANK,
     ExtUnit,
@@ -16,7 +16,7 @@ from flintmq.format.consume_queue_ext import (
     encode_ext_unit,
     is_address,
 )
-from tests.golden.golden_sets import STORE_SET_NAMES, GoldenSet, damaged_set, golden_set
+from tests.kits.golden.golden_sets import STORE_SET_NAMES, GoldenSet, damaged_set, golden_set
 
 Queue = tuple[str, int]
 

@@ -11,18 +11,18 @@ from flintmq.format.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
 from flintmq.format.errors import CorruptRecordError, EndOfRecords
 from flintmq.format.host import host_text
 from flintmq.format.message_id import decode_offset_id, decode_unique_id, encode_unique_id
-from flintmq.format.record import (
+from flintmq.format.stored.dispatch_fields import dispatch_tags_code
+from flintmq.format.stored.record import (
     Blank,
     CheckedRecord,
     Record,
     check_record,
     decode_record,
-    dispatch_tags_code,
-    encode_record,
     read_store_timestamp,
 )
+from flintmq.format.stored.record_encoding import encode_record
 from flintmq.format.sys_flag import compression_type
-from tests.golden.golden_sets import STORE_SET_NAMES, GoldenSet, damaged_set, golden_set
+from tests.kits.golden.golden_sets import STORE_SET_NAMES, GoldenSet, damaged_set, golden_set
 
 BODY_SIZE_MAX = 4 * 1024 * 1024
 LEVELS = DelayLevels.parse(DEFAULT_DELAY_LEVELS)
@@ -117,7 +117,7 @@ def test_every_record_is_decoded_as_java_decodes_it(name: str) -> None:
                 record.topic.encode(),
                 record.properties_text,
                 record.store_timestamp,
-                LEVELS.delay_ms,
+                LEVELS,
             ),
         }
         assert record.crc_ok == message.get("crcOk", True)

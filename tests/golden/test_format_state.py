@@ -5,13 +5,13 @@ import json
 import pytest
 
 from flintmq.format import fastjson
-from flintmq.format.checkpoint import (
+from flintmq.format.stored.checkpoint import (
     Checkpoint,
     CheckpointMarks,
     decode_checkpoint,
     encode_checkpoint,
 )
-from tests.golden.golden_sets import STORE_SET_NAMES, golden_set
+from tests.kits.golden.golden_sets import STORE_SET_NAMES, golden_set
 
 
 @pytest.mark.parametrize("name", STORE_SET_NAMES)

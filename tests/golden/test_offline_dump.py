@@ -5,7 +5,12 @@ import json
 import pytest
 
 from flintmq.cli.main import run
-from tests.golden.golden_sets import DAMAGED_SET_NAMES, STORE_SET_NAMES, damaged_set, golden_set
+from tests.kits.golden.golden_sets import (
+    DAMAGED_SET_NAMES,
+    STORE_SET_NAMES,
+    damaged_set,
+    golden_set,
+)
 
 
 def dumped(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> list[object]:

@@ -7,8 +7,8 @@ import pytest
 
 from flintmq.cli.main import run
 from flintmq.store.message_store import MessageStore
-from tests.golden.engine import config_of
-from tests.golden.golden_sets import STORE_SET_NAMES, GoldenSet, damaged_set, golden_set
+from tests.kits.golden.engine import config_of
+from tests.kits.golden.golden_sets import STORE_SET_NAMES, GoldenSet, damaged_set, golden_set
 
 RECOVERED = ("killed", "killed-early", "killed-recovered", "killed-early-recovered")
 
@@ -62,7 +62,7 @@ def test_views_are_those_our_engine_makes_of_the_log(tmp_path: Path, name: str) 
     shutil.copytree(golden.store / "commitlog", root / "commitlog")
     expected = golden.expected()
     expected["config"].pop("enableConsumeQueueExt", None)
-    with MessageStore(config_of(expected, root), background=False):
+    with MessageStore.open(config_of(expected, root), background=False):
         pass
     assert files_of(made / "consumequeue") == files_of(root / "consumequeue")
     ours, engine = files_of(made / "index"), files_of(root / "index")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from flintmq.cli.main import run
-from tests.golden.golden_sets import (
+from tests.kits.golden.golden_sets import (
     DAMAGED_SET_NAMES,
     STORE_SET_NAMES,
     GoldenSet,

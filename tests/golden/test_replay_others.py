@@ -11,17 +11,17 @@ from typing import Any, Final
 
 import pytest
 
-from flintmq.format.bodies.dialect import loads_body
-from flintmq.format.bodies.heartbeat import ConsumerData, Heartbeat, encode_heartbeat
-from flintmq.format.codes import RequestCode, ResponseCode
-from flintmq.format.command import Command
-from flintmq.format.headers.offsets import UpdateConsumerOffsetRequest
-from flintmq.format.headers.send import SendMessageRequestV2
 from flintmq.format.subscription import build_subscription
-from tests.golden.replay_peer import Peer
-from tests.golden.replaying import UNRECORDED_TOPICS, Difference, Replay, replay
-from tests.golden.test_frames import Recorded, conversation
-from tests.golden.test_replay import Allowed, unexpected
+from flintmq.format.wire.bodies.dialect import loads_body
+from flintmq.format.wire.bodies.heartbeat import ConsumerData, Heartbeat, encode_heartbeat
+from flintmq.format.wire.codes import RequestCode, ResponseCode
+from flintmq.format.wire.command import Command
+from flintmq.format.wire.headers.offsets import UpdateConsumerOffsetRequest
+from flintmq.format.wire.headers.send import SendMessageRequestV2
+from tests.kits.golden.recorded_frames import Recorded, conversation
+from tests.kits.golden.replay_peer import Peer
+from tests.kits.golden.replay_rules import Allowed, unexpected
+from tests.kits.golden.replaying import UNRECORDED_TOPICS, Difference, Replay, replay
 
 DEADLINE_S: Final = 60
 FAST_CHANNEL: Final = -2
@@ -56,15 +56,15 @@ ALLOWED: Final = (
         "admin-raw",
         RequestCode.GET_BROKER_CONFIG,
         r"fields\.version|body\.(\w+Port|mappedFileSize\w+|max(HashSlot|Index)Num|storePath\w+"
-        r"|rocketmqHome|transaction(CheckInterval|TimeOut)|bitMapLengthConsumeQueueExt)",
+        r"|rocketmqHome|transaction(CheckInterval|TimeOut))",
         "settings of that broker, and of the replay",
     ),
     Allowed(
         "admin-raw",
         RequestCode.GET_BROKER_CONFIG,
-        r"body\.(enablePropertyFilter|enableCalcFilterBitMap|expectConsumerNumUseFilter"
-        r"|maxErrorRateOfBloomFilter|autoDeleteUnusedStats)",
-        "SQL92 is not there yet, and statistics are no setting",
+        r"body\.(enableCalcFilterBitMap|expectConsumerNumUseFilter|maxErrorRateOfBloomFilter"
+        r"|autoDeleteUnusedStats)",
+        "filter bits and statistics are no settings of the broker",
     ),
     Allowed(
         "admin-raw",

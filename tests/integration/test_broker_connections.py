@@ -10,13 +10,13 @@ from typing import Final
 
 import pytest
 
-from flintmq.format.codes import RequestCode, ResponseCode
-from flintmq.format.command import Command, encode_command
 from flintmq.format.host import parse_address
+from flintmq.format.wire.codes import RequestCode, ResponseCode
+from flintmq.format.wire.command import Command, encode_command
 from flintmq.remoting import RemotingClient
-from tests.integration.serve_client import read_queue, run, send
-from tests.integration.serve_process import Group, serving
-from tests.unit.broker.broker_kit import pull_header
+from tests.kits.broker.broker_kit import pull_header
+from tests.kits.processes.serve_client import read_queue, run, send
+from tests.kits.processes.serve_process import Group, serving
 
 IDLE_COUNT: Final = 2000
 RECONNECT_COUNT: Final = 3000
@@ -109,75 +109,66 @@ async def settled(group: Group, count: int) -> None:
         await asyncio.sleep(0.01)
 
 
-def test_two_thousand_idle_connections_leave_room_for_others(group: Group) -> None:
-    async def main() -> None:
-        before, count = own_memory_kib(group), descriptor_count(group)
-        for address in (group.brokers[0], group.namesrv):
-            async with connections(address, IDLE_COUNT):
-                while descriptor_count(group) < count + IDLE_COUNT - SLACK:  # noqa: ASYNC110 - polled
-                    await asyncio.sleep(0.01)
-                await serve_the_good(group)
-                assert own_memory_kib(group) - before < GROWTH_MAX_KIB
-            await settled(group, count)
-        await serve_the_good(group)
-
-    run(main())
-
-
-def test_half_frames_hold_up_nobody(group: Group) -> None:
-    whole = encode_command(Command(code=RequestCode.SEND_MESSAGE_V2, body=bytes(HALF_SIZE)))
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        before, count = own_memory_kib(group), descriptor_count(group)
-        async with connections(group.brokers[0], HALF_COUNT) as peers:
-            for number, peer in enumerate(peers):
-                # From a lone byte to all but the last one.
-                await loop.sock_sendall(peer, whole[: 1 + number * (len(whole) - 2) // HALF_COUNT])
+async def test_two_thousand_idle_connections_leave_room_for_others(group: Group) -> None:
+    before, count = own_memory_kib(group), descriptor_count(group)
+    for address in (group.brokers[0], group.namesrv):
+        async with connections(address, IDLE_COUNT):
+            while descriptor_count(group) < count + IDLE_COUNT - SLACK:  # noqa: ASYNC110 - polled
+                await asyncio.sleep(0.01)
             await serve_the_good(group)
             assert own_memory_kib(group) - before < GROWTH_MAX_KIB
-            # The last bytes make a frame of it, however late they come.
-            last = peers[-1]
-            sent = 1 + (HALF_COUNT - 1) * (len(whole) - 2) // HALF_COUNT
-            for at in range(sent, len(whole), 997):
-                await loop.sock_sendall(last, whole[at : at + 997])
-            assert await loop.sock_recv(last, 4)
         await settled(group, count)
+    await serve_the_good(group)
+
+
+async def test_half_frames_hold_up_nobody(group: Group) -> None:
+    whole = encode_command(Command(code=RequestCode.SEND_MESSAGE_V2, body=bytes(HALF_SIZE)))
+
+    loop = asyncio.get_running_loop()
+    before, count = own_memory_kib(group), descriptor_count(group)
+    async with connections(group.brokers[0], HALF_COUNT) as peers:
+        for number, peer in enumerate(peers):
+            # From a lone byte to all but the last one.
+            await loop.sock_sendall(peer, whole[: 1 + number * (len(whole) - 2) // HALF_COUNT])
         await serve_the_good(group)
-
-    run(main())
-
-
-def test_slow_readers_hold_up_nobody(group: Group) -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        body = b"x" * 50_000
-        async with RemotingClient() as client:
-            for _ in range(20):
-                await send(client, group.brokers[0], body, queue_id=2)
-        before, count = peak_memory_kib(group), descriptor_count(group)
-        header = pull_header("IntegrationTopic", queue_id=2).encode()
-        pulls = b"".join(
-            encode_command(Command(code=RequestCode.PULL_MESSAGE, opaque=n, ext_fields=header))
-            for n in range(SLOW_PULL_COUNT)
-        )
-        async with connections(group.brokers[0], SLOW_COUNT, receive_buffer=4096) as peers:
-            # Each asks for a hundred times what may lie unread, and reads nothing of it.
-            asking = [asyncio.create_task(loop.sock_sendall(peer, pulls)) for peer in peers]
-            for _ in range(20):
-                await serve_the_good(group)
-            assert peak_memory_kib(group) - before < GROWTH_MAX_KIB
-            for task in asking:
-                task.cancel()
-            await asyncio.gather(*asking, return_exceptions=True)
-            # Whoever reads in the end finds whole frames.
-            assert await loop.sock_recv(peers[0], 4)
-        await settled(group, count)
-
-    run(main())
+        assert own_memory_kib(group) - before < GROWTH_MAX_KIB
+        # The last bytes make a frame of it, however late they come.
+        last = peers[-1]
+        sent = 1 + (HALF_COUNT - 1) * (len(whole) - 2) // HALF_COUNT
+        for at in range(sent, len(whole), 997):
+            await loop.sock_sendall(last, whole[at : at + 997])
+        assert await loop.sock_recv(last, 4)
+    await settled(group, count)
+    await serve_the_good(group)
 
 
-def test_a_flood_of_reconnects_leaves_nothing_behind(group: Group) -> None:
+async def test_slow_readers_hold_up_nobody(group: Group) -> None:
+    loop = asyncio.get_running_loop()
+    body = b"x" * 50_000
+    async with RemotingClient() as client:
+        for _ in range(20):
+            await send(client, group.brokers[0], body, queue_id=2)
+    before, count = peak_memory_kib(group), descriptor_count(group)
+    header = pull_header("IntegrationTopic", queue_id=2).encode()
+    pulls = b"".join(
+        encode_command(Command(code=RequestCode.PULL_MESSAGE, opaque=n, ext_fields=header))
+        for n in range(SLOW_PULL_COUNT)
+    )
+    async with connections(group.brokers[0], SLOW_COUNT, receive_buffer=4096) as peers:
+        # Each asks for a hundred times what may lie unread, and reads nothing of it.
+        asking = [asyncio.create_task(loop.sock_sendall(peer, pulls)) for peer in peers]
+        for _ in range(20):
+            await serve_the_good(group)
+        assert peak_memory_kib(group) - before < GROWTH_MAX_KIB
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+        # Whoever reads in the end finds whole frames.
+        assert await loop.sock_recv(peers[0], 4)
+    await settled(group, count)
+
+
+async def test_a_flood_of_reconnects_leaves_nothing_behind(group: Group) -> None:
     ask = encode_command(Command(code=RequestCode.GET_BROKER_RUNTIME_INFO))
 
     async def come_and_go(number: int) -> None:
@@ -189,31 +180,25 @@ def test_a_flood_of_reconnects_leaves_nothing_behind(group: Group) -> None:
                 # Reset instead of a farewell.
                 peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
 
-    async def main() -> None:
-        before, count = own_memory_kib(group), descriptor_count(group)
-        for start in range(0, RECONNECT_COUNT, AT_ONCE):
-            await asyncio.gather(*map(come_and_go, range(start, start + AT_ONCE)))
-            if start % 1000 == 0:
-                await serve_the_good(group)
-        await settled(group, count)
-        await serve_the_good(group)
-        assert own_memory_kib(group) - before < GROWTH_MAX_KIB
-
-    run(main())
+    before, count = own_memory_kib(group), descriptor_count(group)
+    for start in range(0, RECONNECT_COUNT, AT_ONCE):
+        await asyncio.gather(*map(come_and_go, range(start, start + AT_ONCE)))
+        if start % 1000 == 0:
+            await serve_the_good(group)
+    await settled(group, count)
+    await serve_the_good(group)
+    assert own_memory_kib(group) - before < GROWTH_MAX_KIB
 
 
-def test_a_peer_of_another_protocol_is_closed_off(group: Group) -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        for address in (group.brokers[0], group.namesrv):
-            with await connect(address) as peer:
-                await loop.sock_sendall(peer, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-                with contextlib.suppress(ConnectionResetError):
-                    assert await loop.sock_recv(peer, 100) == b""
-        async with RemotingClient() as client:
-            answer = await client.call(
-                group.namesrv, RequestCode.GET_BROKER_CLUSTER_INFO, timeout_ms=10_000
-            )
-            assert answer.code == ResponseCode.SUCCESS
-
-    run(main())
+async def test_a_peer_of_another_protocol_is_closed_off(group: Group) -> None:
+    loop = asyncio.get_running_loop()
+    for address in (group.brokers[0], group.namesrv):
+        with await connect(address) as peer:
+            await loop.sock_sendall(peer, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            with contextlib.suppress(ConnectionResetError):
+                assert await loop.sock_recv(peer, 100) == b""
+    async with RemotingClient() as client:
+        answer = await client.call(
+            group.namesrv, RequestCode.GET_BROKER_CLUSTER_INFO, timeout_ms=10_000
+        )
+        assert answer.code == ResponseCode.SUCCESS

@@ -8,9 +8,14 @@ from typing import Final
 
 import pytest
 
-from flintmq.cli.exit_codes import EXIT_FINE, EXIT_PROBLEMS, EXIT_UNREADABLE
-from flintmq.remoting import RemotingClient
-from tests.integration.serve_client import (
+from flintmq.cli.exit_codes import EXIT_FINE, EXIT_UNREADABLE, EXIT_USAGE
+from flintmq.format.wire.bodies.heartbeat import ConsumerData, Heartbeat, encode_heartbeat
+from flintmq.format.wire.codes import RequestCode, ResponseCode
+from flintmq.format.wire.headers.admin import DeleteGroupRequest
+from flintmq.remoting import ConnectError, RemotingClient
+from tests.kits.broker.remoting_kit import eventually
+from tests.kits.processes.broker_process import wait_for_same_logs
+from tests.kits.processes.serve_client import (
     QUEUE_COUNT,
     Load,
     brokers_of,
@@ -18,9 +23,8 @@ from tests.integration.serve_client import (
     run,
     send,
 )
-from tests.integration.serve_process import ServeProcess, serving
-from tests.integration.serve_process import run as run_command
-from tests.unit.remoting.remoting_kit import eventually
+from tests.kits.processes.serve_process import ServeProcess, serving
+from tests.kits.processes.serve_process import run as run_command
 
 RESERVED_MAX: Final = 600_000_000
 ACKNOWLEDGED_MIN: Final = 1500
@@ -132,16 +136,113 @@ def test_two_brokers_both_serve(tmp_path: Path) -> None:
         assert not (directory / "store" / "abort").exists()
 
 
-def test_a_broker_that_dies_ends_its_group(tmp_path: Path) -> None:
+def test_a_whole_cluster_with_slaves_and_name_servers(tmp_path: Path) -> None:
+    options = ("--brokers", "2", "--replicas", "1", "--namesrvs", "2")
+    with serving(tmp_path / "data", *options, "--set=haSendHeartbeatInterval=100") as group:
+        assert len(set(group.brokers)) == 2
+        namesrvs = group.namesrv.split(";")
+        assert len(set(namesrvs)) == 2
+        assert len(children(group.pid)) == 4
+
+        async def main() -> None:
+            async with RemotingClient() as client:
+                for address in group.brokers:
+                    await send(client, address, address.encode())
+                for namesrv in namesrvs:
+                    await eventually_routed(client, namesrv, {*group.brokers, *group.slaves})
+
+        run(main())
+        for name in ("broker-a", "broker-b"):
+            directory = tmp_path / "data" if name == "broker-a" else tmp_path / "data" / name
+            slave = tmp_path / "data" / f"{name}-slave-1"
+            wait_for_same_logs(directory / "store", slave / "store")
+        ended = group.stop()
+    assert ended.code == EXIT_FINE
+    assert not ended.complaints
+
+
+def test_a_broker_that_dies_is_started_again_and_the_others_go_on(tmp_path: Path) -> None:
     with serving(tmp_path / "data", "--brokers", "2") as group:
         first, second = children(group.pid)
-        os.kill(second, signal.SIGKILL)
-        ended = group.serve.ended()
-    assert ended.code == EXIT_PROBLEMS
-    assert ended.complaints == ["flintmq: broker-b ended with exit code -9"]
-    # The other one was stopped in order, not left behind.
-    assert not Path(f"/proc/{first}").exists()
-    assert not (tmp_path / "data" / "store" / "abort").exists()
+
+        async def main() -> None:
+            async with RemotingClient() as client:
+                for address in group.brokers:
+                    await send(client, address, b"before")
+                os.kill(second, signal.SIGKILL)
+                await eventually(lambda: set(children(group.pid)) - {first, second} != set())
+                assert first in children(group.pid)
+                await send(client, group.brokers[0], b"meanwhile")
+                # It has the same port, and what was acknowledged.
+                await eventually_up(client, group.brokers[1])
+                bodies = await read_queue(client, group.brokers[1], 0)
+                assert list(bodies.values())[:1] == [b"before"]
+                await eventually(lambda: group.serve.has_logged("broker up again: name=broker-b"))
+
+        run(main())
+        ended = group.stop()
+    assert ended.code == EXIT_FINE
+    assert not ended.complaints
+    assert "Traceback" not in ended.err
+    assert "broker ended by itself: name=broker-b exit_code=-9 restart=1 of" in ended.err
+    for directory in (tmp_path / "data", tmp_path / "data" / "broker-b"):
+        assert not (directory / "store" / "abort").exists()
+
+
+async def eventually_up(client: RemotingClient, address: str) -> None:
+    while True:
+        try:
+            await client.connect(address)
+        except ConnectError:
+            await asyncio.sleep(0.05)
+        else:
+            return
+
+
+def test_brokers_with_one_directory_for_logs_have_each_their_own(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    with serving(tmp_path / "data", "--brokers", "2", f"--set=storePathCommitLog={logs}") as group:
+
+        async def main() -> None:
+            async with RemotingClient() as client:
+                for address in group.brokers:
+                    await send(client, address, address.encode())
+                for address in group.brokers:
+                    bodies = await read_queue(client, address, 0)
+                    assert list(bodies.values()) == [address.encode()]
+
+        run(main())
+        assert group.stop().code == EXIT_FINE
+    for directory, address in zip((logs, tmp_path / "logs-broker-b"), group.brokers, strict=True):
+        (log,) = (path for path in directory.iterdir() if path.name == "0" * 20)
+        assert address.encode() in log.read_bytes()
+
+
+def test_a_name_cannot_forge_a_line_of_the_log(tmp_path: Path) -> None:
+    forged = "g\n2026-01-01T00:00:00.000 ERROR flintmq.store: all is lost\x1b[2J"
+    process = ServeProcess("broker", *broker_properties(tmp_path / "store"))
+    try:
+        address = process.wait_for("The broker[").split(", ")[1].split("]")[0]
+
+        async def main() -> None:
+            beat = Heartbeat(client_id="c", consumers=(ConsumerData(group=forged),))
+            async with RemotingClient() as client:
+                code, body = RequestCode.HEART_BEAT, encode_heartbeat(beat)
+                await client.call(address, code, None, body, timeout_ms=10_000)
+                header = DeleteGroupRequest(group_name=forged)
+                code = RequestCode.DELETE_SUBSCRIPTIONGROUP
+                answer = await client.call(address, code, header, timeout_ms=10_000)
+                assert answer.code == ResponseCode.SUCCESS
+
+        run(main())
+        ended = process.stop()
+    finally:
+        process.close()
+    assert ended.code == EXIT_FINE
+    lines = ended.err.splitlines()
+    assert any("group deleted: group=g\\n2026" in line for line in lines)
+    assert not any("ERROR" in line.split()[1] for line in lines if not line.startswith(" "))
+    assert "\x1b" not in ended.err
 
 
 def test_brokers_end_with_a_group_that_is_killed(tmp_path: Path) -> None:
@@ -190,14 +291,67 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
         assert f":{port}" in line
 
 
-def test_an_unknown_key_is_a_warning_with_the_nearest(tmp_path: Path) -> None:
-    with serving(tmp_path / "data", "--set=flushDiskTpe=SYNC_FLUSH", "--set=zzz=1") as group:
+def test_an_unknown_key_is_refused_or_in_a_file_warned_of_with_the_nearest(tmp_path: Path) -> None:
+    wrong = ("--set=flushDiskTpe=SYNC_FLUSH", "--set=zzz=1", f"--data={tmp_path / 'data'}")
+    for command in ("serve", "broker", "namesrv"):
+        done = run_command(command, *wrong[: 3 if command == "serve" else 2])
+        assert done.code == EXIT_USAGE
+        if command != "namesrv":
+            assert "unknown setting flushDiskTpe; did you mean flushDiskType?" in done.err
+        assert "unknown setting zzz" in done.err
+    assert not (tmp_path / "data").exists()
+    file = tmp_path / "broker.conf"
+    file.write_text(f"flushDiskTpe=SYNC_FLUSH\nstorePathRootDir={tmp_path / 'store'}\n")
+    done = run_command("broker", "-p", "-c", str(file))
+    assert done.code == EXIT_FINE
+    assert "flintmq: unknown setting flushDiskTpe; did you mean flushDiskType?" in done.err
+
+
+def test_a_broker_takes_name_servers_from_its_environment_and_a_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", "10.0.0.1:9876")
+    root = f"--set=storePathRootDir={tmp_path / 'store'}"
+    lines = run_command("broker", "-p", root, "--host", "127.0.0.4").out.splitlines()
+    for line in ("namesrvAddr=10.0.0.1:9876", "bindAddress=127.0.0.4", "brokerIP1=127.0.0.4"):
+        assert line in lines
+    lines = run_command("broker", "-p", root, "-n", "10.0.0.2:9876").out.splitlines()
+    assert "namesrvAddr=10.0.0.2:9876" in lines
+    lines = run_command("namesrv", "-p", "--host", "127.0.0.4").out.splitlines()
+    assert "bindAddress=127.0.0.4" in lines
+
+
+def test_serve_keeps_the_sizes_of_a_store_and_changes_and_tells_who_is_left_out(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+
+    async def ask(address: str, code: int, body: bytes = b"") -> str:
+        async with RemotingClient() as client:
+            answer = await client.call(address, code, None, body, timeout_ms=5000)
+            assert answer.code == ResponseCode.SUCCESS, answer
+            return bytes(answer.body).decode()
+
+    async def send_one(address: str) -> None:
+        async with RemotingClient() as client:
+            await send(client, address, b"first")
+
+    with serving(data) as group:
+        run(send_one(group.brokers[0]))
+        size = (data / "store" / "commitlog" / ("0" * 20)).stat().st_size
+        change = b"regionId=elsewhere"
+        run(ask(group.brokers[0], RequestCode.UPDATE_BROKER_CONFIG, change))
+        assert group.stop().code == EXIT_FINE
+    (data / "broker-b").mkdir()
+    (data / "broker-b" / "broker.conf").touch()
+    # Unless told otherwise, serve makes larger files.
+    with serving(data, small=False) as group:
+        shown = run(ask(group.brokers[0], RequestCode.GET_BROKER_CONFIG)).splitlines()
+        assert "regionId=elsewhere" in shown
+        assert f"mappedFileSizeCommitLog={size}" in shown
         ended = group.stop()
     assert ended.code == EXIT_FINE
-    assert ended.complaints == [
-        "flintmq: unknown setting flushDiskTpe; did you mean flushDiskType?",
-        "flintmq: unknown setting zzz",
-    ]
+    assert "flintmq: not started, though there from before: broker-b" in ended.complaints
 
 
 @pytest.mark.parametrize("command", ["serve", "broker", "namesrv"])

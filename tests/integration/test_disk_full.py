@@ -20,19 +20,21 @@ from typing import Final
 import pytest
 
 from flintmq.format.host import pack_host
-from flintmq.format.record import decode_record
-from flintmq.model.message import Message
+from flintmq.format.stored.record import decode_record
+from flintmq.model.message import PutMessage
 from flintmq.store.config import FlushMode, StoreConfig
 from flintmq.store.errors import DiskFullError
 from flintmq.store.message_store import MessageStore
 from flintmq.store.results import PutResult, PutStatus
 from flintmq.testing import ManualClock
+from tests.kits.store.waiting_puts import put_durably
 
 VOLUME_SIZE: Final = 8 << 20
 HOST: Final = pack_host("192.0.2.1", 10911)
 QUEUE_COUNT: Final = 2
 REFUSALS_ENOUGH: Final = 20
 FILLER_SIZE: Final = 1 << 20
+ROOT = Path(__file__).parents[2]
 TIMEOUT_SECONDS: Final = 120
 
 
@@ -82,9 +84,14 @@ def is_tmpfs(volume: Path) -> bool:
 
 
 def run(scenario: str, volume: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "error", __file__, scenario, str(volume), *arguments]
+    command = [sys.executable, "-W", "error", "-m", "tests.integration.test_disk_full"]
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS
+        [*command, scenario, str(volume), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIMEOUT_SECONDS,
+        cwd=ROOT,
     )
 
 
@@ -149,15 +156,16 @@ class Sent:
         number = self.count
         body = f"{number}".ljust(size, "x")
         queue_id = number % QUEUE_COUNT
-        result = store.put_durably(
-            Message(
+        result = put_durably(
+            store,
+            PutMessage(
                 topic=topic,
                 queue_id=queue_id,
                 body=body.encode(),
                 properties={"KEYS": f"key-{number}", "TAGS": "TagA"},
                 born_host=HOST,
                 store_host=HOST,
-            )
+            ),
         )
         if result.ok:
             self.count += 1
@@ -222,7 +230,7 @@ class Sent:
 
 def open_store(volume: Path, flush_mode: str, *, warning_ratio: float = 1.0) -> MessageStore:
     """Open a store of small files; by default only the disk itself says when it is full."""
-    return MessageStore(
+    return MessageStore.open(
         StoreConfig(
             root=volume / "store",
             flush_mode=FlushMode(flush_mode),

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import pytest
 
-from flintmq.format.record import decode_record
+from flintmq.format.stored.record import decode_record
 from flintmq.store.config import FlushMode
 from flintmq.store.message_store import MessageStore
-from tests.integration.kill_child import body_of, config_at
+from tests.kits.processes.kill_child import body_of, config_at
 
 KILL_COUNT = 20
 """On one store directory, for each flush mode."""
@@ -38,7 +38,7 @@ def _run_and_kill(root: Path, mode: FlushMode, first: int, count: int) -> list[A
         [
             sys.executable,
             "-m",
-            "tests.integration.kill_child",
+            "tests.kits.processes.kill_child",
             str(root),
             mode.name,
             str(first),
@@ -110,7 +110,7 @@ def test_kill_9_loses_nothing_that_was_acknowledged(mode: FlushMode, tmp_path: P
         oracle += _run_and_kill(root, mode, sequence, rng.randrange(1, 400))
         # Looked at in a copy: the next child finds the store as this one left it.
         copy = shutil.copytree(root, tmp_path / "copy")
-        with MessageStore(config_at(copy, mode), background=False) as store:
+        with MessageStore.open(config_at(copy, mode), background=False) as store:
             assert not store.recovery_report.clean_exit
             served = _served(store)
             assert store.index is not None

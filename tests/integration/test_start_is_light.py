@@ -37,6 +37,8 @@ NEEDLESS: Final = frozenset(
         "http",
         "email",
         "urllib.request",
+        # For SQL92 subscriptions
+        "lark",
         # For batches that came compressed
         "lz4",
         "backports.zstd",
@@ -51,8 +53,8 @@ NEEDLESS: Final = frozenset(
         "shutil",
         "tempfile",
         "unittest",
-        "flintmq.cli.store",
-        "flintmq.cli.pipeline",
+        "flintmq.cli.store.store_commands",
+        "flintmq.cli.pipeline.pipeline_group",
         "flintmq.client",
         "flintmq.offline",
         "flintmq.spark",

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.interop.java_toolchain import JavaToolchain
+from tests.kits.processes.java_toolchain import JavaToolchain
 
 
 @pytest.fixture(scope="session")

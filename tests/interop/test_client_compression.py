@@ -10,8 +10,8 @@ import pytest
 from flintmq import ConsumeFrom, LitePullConsumer
 from flintmq.format.compression import CompressionType
 from flintmq.format.sys_flag import COMPRESSED, compression_type
-from tests.interop.java_clients import HEAP_FLAGS, find_clients
-from tests.interop.serving import Serving
+from tests.kits.processes.java_clients import HEAP_FLAGS, find_clients
+from tests.kits.processes.serving import Serving
 
 pytestmark = pytest.mark.interop
 

@@ -17,16 +17,18 @@ from flintmq import (
     ReceivedMessage,
 )
 from flintmq.errors import FlintError
-from tests.interop.java_cluster import HOST, JavaCluster
-from tests.interop.java_toolchain import JavaToolchain
-from tests.interop.line_process import LineProcess
-from tests.interop.serving import Serving
+from flintmq.format.wire.codes import RequestCode
+from flintmq.remoting.client_connection import PROBE
+from tests.kits.processes.java_cluster import HOST, JavaCluster
+from tests.kits.processes.java_toolchain import JavaToolchain
+from tests.kits.processes.line_process import LineProcess
+from tests.kits.processes.serving import Serving
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("client-failures")]
 
 DEADLINE_S: Final = 120
 SETTINGS: Final = {"brokerName": "broker-a", "mappedFileSizeCommitLog": 16 << 20}
-CONSUMER: Final = Path(__file__).with_name("our_consumer.py")
+CONSUMER: Final = Path(__file__).parents[1] / "kits" / "processes" / "our_consumer.py"
 
 
 class Servers(Protocol):
@@ -124,6 +126,18 @@ def _wait_for(count: int, *processes: LineProcess) -> None:
         return {line["body"] for one in processes for line in one.lines if "body" in line}
 
     processes[0].wait_until(lambda: len(found()) >= count, f"{count} messages with either")
+
+
+async def test_the_probe_of_a_silent_connection_is_answered(servers: Servers) -> None:
+    async with AsyncProducer(namesrv=servers.namesrv) as producer:
+        sent = await producer.send(Message(topic="probed", body=b"x"), timeout_ms=30_000)
+        broker = producer.client.routes.master(sent.queue.broker_name)
+        assert broker is not None
+        for address in (servers.namesrv, broker):
+            # Whatever the answer is: it shows that somebody is there.
+            await producer.client.remoting.call(
+                address, RequestCode.GET_ROUTEINFO_BY_TOPIC, PROBE, timeout_ms=30_000
+            )
 
 
 def test_producer_and_consumer_go_on_when_the_broker_was_killed_and_started_again(

@@ -10,20 +10,19 @@ from typing import Any
 import pytest
 
 from flintmq import AsyncProducer, Message
-from flintmq.client.consume_from import QueueBounds
+from flintmq.client.assigning.consume_from import QueueBounds
 from flintmq.client.instance import ClientInstance
-from flintmq.client.messages import ReceivedMessage
+from flintmq.client.messaging.messages import ReceivedMessage
+from flintmq.client.messaging.transaction_listener import TransactionState
 from flintmq.client.options import ClientOptions
-from flintmq.client.pulling import Puller
-from flintmq.client.transactions import TransactionState
+from flintmq.client.pulling.puller import Puller
 from flintmq.format.compression import CompressionType
 from flintmq.format.subscription import build_subscription
-from tests.interop.java_cluster import HOST, JavaCluster
-from tests.interop.java_toolchain import JavaToolchain
+from tests.kits.processes.java_cluster import HOST, JavaCluster
+from tests.kits.processes.java_toolchain import JavaToolchain
 
 pytestmark = pytest.mark.interop
 
-DEADLINE_S = 60
 SETTINGS = {
     "brokerName": "java-a",
     "brokerClusterName": "JavaCluster",
@@ -51,14 +50,6 @@ def namesrv(cluster: JavaCluster) -> str:
     return f"{HOST}:{cluster.namesrv_port}"
 
 
-def run(work: Any) -> Any:
-    async def limited() -> Any:
-        async with asyncio.timeout(DEADLINE_S):
-            return await work
-
-    return asyncio.run(limited())
-
-
 async def read_all(address: str, topic: str, count: int) -> list[ReceivedMessage]:
     """Read a topic with our own pulls until it has so many messages."""
     async with ClientInstance(ClientOptions(namesrv=address)) as client:
@@ -79,7 +70,7 @@ async def read_all(address: str, topic: str, count: int) -> list[ReceivedMessage
             await asyncio.sleep(0.05)
 
 
-def test_every_form_of_send_is_read_by_the_java_client(cluster: JavaCluster) -> None:
+async def test_every_form_of_send_is_read_by_the_java_client(cluster: JavaCluster) -> None:
     rng = random.Random(1)
     bodies = {
         **{f"plain-{n}": rng.randbytes(50) for n in range(10)},
@@ -89,36 +80,34 @@ def test_every_form_of_send_is_read_by_the_java_client(cluster: JavaCluster) -> 
         **{f"{kind.name}-large": rng.randbytes(64) * 200 for kind in CompressionType},
     }
 
-    async def main() -> None:
-        async with AsyncProducer(namesrv=namesrv(cluster), group="ours") as producer:
-            for name, body in bodies.items():
-                if name.startswith("plain"):
-                    result = await producer.send(
-                        Message(topic="ours", body=body, keys=[name], tag="A", sharding_key="one")
-                    )
-                    assert result.ok
-            batch = [
-                Message(topic="ours", body=body, keys=[name])
-                for name, body in bodies.items()
-                if name.startswith("batch")
-            ]
-            await producer.send_batch(batch, batch_size=1500)
-            *_, last = await producer.queues("ours")
-            message = Message(topic="ours", body=bodies["queued"], keys=["queued"])
-            assert (await producer.send(message, queue=last)).queue == last
-            await producer.send(
-                Message(topic="ours", body=bodies["delayed"], keys=["delayed"], delay_level=1)
-            )
-        for kind in CompressionType:
-            async with AsyncProducer(namesrv=namesrv(cluster), compression=kind) as producer:
-                name = f"{kind.name}-large"
-                await producer.send_one_way(Message(topic="ours", body=bodies[name], keys=[name]))
-                found = await read_all(namesrv(cluster), "ours", 42)
-                while not any(one.body == bodies[name] for one in found):
-                    found = await read_all(namesrv(cluster), "ours", len(found) + 1)
-        await read_all(namesrv(cluster), "ours", len(bodies))
+    async with AsyncProducer(namesrv=namesrv(cluster), group="ours") as producer:
+        for name, body in bodies.items():
+            if name.startswith("plain"):
+                result = await producer.send(
+                    Message(topic="ours", body=body, keys=[name], tag="A", sharding_key="one")
+                )
+                assert result.ok
+        batch = [
+            Message(topic="ours", body=body, keys=[name])
+            for name, body in bodies.items()
+            if name.startswith("batch")
+        ]
+        await producer.send_batch(batch, batch_size=1500)
+        *_, last = await producer.queues("ours")
+        message = Message(topic="ours", body=bodies["queued"], keys=["queued"])
+        assert (await producer.send(message, queue=last)).queue == last
+        await producer.send(
+            Message(topic="ours", body=bodies["delayed"], keys=["delayed"], delay_level=1)
+        )
+    for kind in CompressionType:
+        async with AsyncProducer(namesrv=namesrv(cluster), compression=kind) as producer:
+            name = f"{kind.name}-large"
+            await producer.send_one_way(Message(topic="ours", body=bodies[name], keys=[name]))
+            found = await read_all(namesrv(cluster), "ours", 42)
+            while not any(one.body == bodies[name] for one in found):
+                found = await read_all(namesrv(cluster), "ours", len(found) + 1)
+    await read_all(namesrv(cluster), "ours", len(bodies))
 
-    run(main())
     view = cluster.read_all(["ours"])
     read = {message["properties"]["KEYS"]: message["bodySha256"] for message in view.messages}
     assert read == {name: hashlib.sha256(body).hexdigest() for name, body in bodies.items()}
@@ -138,48 +127,41 @@ class Ledger:
         return TransactionState.COMMIT
 
 
-def test_transactions_in_all_three_outcomes(cluster: JavaCluster) -> None:
+async def test_transactions_in_all_three_outcomes(cluster: JavaCluster) -> None:
     ledger = Ledger()
 
-    async def main() -> None:
-        async with AsyncProducer(
-            namesrv=namesrv(cluster), group="bank", transaction_listener=ledger
-        ) as producer:
-            await producer.send(Message(topic="money", body=b"first"))
-            await producer.client.heartbeat()
-            for outcome in ("COMMIT", "ROLLBACK", "UNKNOWN"):
-                await producer.send_in_transaction(
-                    Message(topic="money", body=outcome.encode()), outcome
-                )
-            found = await read_all(namesrv(cluster), "money", 3)
-            assert {one.body for one in found} == {b"first", b"COMMIT", b"UNKNOWN"}
+    async with AsyncProducer(
+        namesrv=namesrv(cluster), group="bank", transaction_listener=ledger
+    ) as producer:
+        await producer.send(Message(topic="money", body=b"first"))
+        await producer.client.heartbeat()
+        for outcome in ("COMMIT", "ROLLBACK", "UNKNOWN"):
+            await producer.send_in_transaction(
+                Message(topic="money", body=outcome.encode()), outcome
+            )
+        found = await read_all(namesrv(cluster), "money", 3)
+        assert {one.body for one in found} == {b"first", b"COMMIT", b"UNKNOWN"}
 
-    run(main())
     assert b"UNKNOWN" in ledger.checked
     assert b"ROLLBACK" not in ledger.checked
 
 
-def test_request_and_reply(cluster: JavaCluster) -> None:
-    async def main() -> None:
-        address = namesrv(cluster)
-        async with (
-            AsyncProducer(namesrv=address, group="askers") as asker,
-            AsyncProducer(namesrv=address, group="answerers") as answerer,
-        ):
-            # A topic that is new is known to nobody for a moment.
-            await asker.send(Message(topic="questions", body=b"none"))
-            await answerer.send(Message(topic="questions", body=b"none"))
+async def test_request_and_reply(cluster: JavaCluster) -> None:
+    address = namesrv(cluster)
+    async with (
+        AsyncProducer(namesrv=address, group="askers") as asker,
+        AsyncProducer(namesrv=address, group="answerers") as answerer,
+    ):
+        # A topic that is new is known to nobody for a moment.
+        await asker.send(Message(topic="questions", body=b"none"))
+        await answerer.send(Message(topic="questions", body=b"none"))
 
-            async def answer() -> None:
-                found = await read_all(address, "questions", 3)
-                (asked,) = [one for one in found if one.body == b"6 x 7?"]
-                await answerer.reply(asked, b"42")
+        async def answer() -> None:
+            found = await read_all(address, "questions", 3)
+            (asked,) = [one for one in found if one.body == b"6 x 7?"]
+            await answerer.reply(asked, b"42")
 
-            task = asyncio.create_task(answer())
-            reply = await asker.request(
-                Message(topic="questions", body=b"6 x 7?"), timeout_ms=20_000
-            )
-            await task
-            assert reply.body == b"42"
-
-    run(main())
+        task = asyncio.create_task(answer())
+        reply = await asker.request(Message(topic="questions", body=b"6 x 7?"), timeout_ms=20_000)
+        await task
+        assert reply.body == b"42"

@@ -11,14 +11,14 @@ from typing import Final
 
 import pytest
 
-from tests.interop.java_clients import (
+from tests.kits.processes.java_clients import (
     Told,
     find_clients,
     offsets_by_queue,
     run_scenarios,
     went_well,
 )
-from tests.interop.serving import Serving
+from tests.kits.processes.serving import Serving
 
 pytestmark = pytest.mark.interop
 

@@ -7,7 +7,7 @@ import pytest
 
 from flintmq.settings import read_properties
 from flintmq.store.config import StoreConfig
-from tests.interop.java_toolchain import JavaToolchain
+from tests.kits.processes.java_toolchain import JavaToolchain
 
 pytestmark = pytest.mark.interop
 

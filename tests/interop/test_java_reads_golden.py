@@ -7,19 +7,17 @@ from typing import Any
 import pytest
 
 from flintmq.store.config import StoreConfig
-from tests.interop.java_cluster import (
+from tests.kits.golden.key_queries import keyed_queries
+from tests.kits.processes.java_cluster import (
     JavaCluster,
-    KeyQuery,
     assert_java_reads,
     assert_same_messages,
     copy_store,
-    is_user_topic,
 )
-from tests.interop.java_toolchain import JavaToolchain
+from tests.kits.processes.java_toolchain import JavaToolchain
 
 pytestmark = pytest.mark.interop
 
-LONG_MAX = 2**63 - 1
 GOLDEN = Path(__file__).parents[1] / "golden" / "data"
 
 
@@ -28,24 +26,6 @@ def expectations(name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     whole = json.loads((directory / "expected.json").read_text())
     lines = (directory / "expected.jsonl").read_text().splitlines()
     return whole, [json.loads(line) for line in lines]
-
-
-def keyed_queries(
-    whole: dict[str, Any], messages: list[dict[str, Any]]
-) -> dict[KeyQuery, list[int]]:
-    """Return the recorded index queries as a client sees them: without hash collisions."""
-    holders: dict[KeyQuery, set[int]] = {}
-    for message in messages:
-        for key in message["properties"].get("KEYS", "").split():
-            query = KeyQuery(message["topic"], key)
-            holders.setdefault(query, set()).add(message["physicalOffset"])
-    queries = {}
-    for recorded in whole["indexQueries"]:
-        query = KeyQuery(recorded["topic"], recorded["key"])
-        is_whole = recorded["begin"] == 0 and recorded["end"] == LONG_MAX
-        if is_whole and recorded["maxNum"] == 64 and query in holders:
-            queries[query] = sorted(holders[query].intersection(recorded["offsets"]))
-    return {query: found for query, found in queries.items() if is_user_topic(query.topic)}
 
 
 @pytest.mark.parametrize("name", ["basic", "rolled", "kinds", "extended", "ipv6"])

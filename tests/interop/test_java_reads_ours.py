@@ -9,21 +9,22 @@ from typing import Any
 
 import pytest
 
-from flintmq.format.batch import BatchItem, encode_batch
 from flintmq.format.host import host_text, pack_host
 from flintmq.format.properties import encode_properties
-from flintmq.format.record import Record
-from flintmq.model.message import Message, MessageBatch
+from flintmq.format.stored.batch import BatchItem, encode_batch
+from flintmq.format.stored.record import Record
+from flintmq.model.message import MessageBatch, PutMessage
 from flintmq.store.config import FlushMode, StoreConfig
 from flintmq.store.message_store import MessageStore
-from tests.interop.java_cluster import (
+from tests.kits.processes.java_cluster import (
     JavaCluster,
     KeyQuery,
     add_topics,
     assert_java_reads,
     copy_store,
 )
-from tests.interop.java_toolchain import JavaToolchain
+from tests.kits.processes.java_toolchain import JavaToolchain
+from tests.kits.store.waiting_puts import put_durably
 
 pytestmark = pytest.mark.interop
 
@@ -42,7 +43,7 @@ def _config(root: Path, **settings: Any) -> StoreConfig:
     )
 
 
-def _message(rng: random.Random, number: int) -> Message:
+def _message(rng: random.Random, number: int) -> PutMessage:
     properties = {
         "UNIQ_KEY": f"7F000001000018B4AAC2{number:012X}",
         "KEYS": f"key-{number} shared-{number % 7}",
@@ -52,7 +53,7 @@ def _message(rng: random.Random, number: int) -> Message:
     if number % 3:
         properties["TAGS"] = f"Tag{number % 5}"
     address = "2001:db8::1" if number % 11 == 0 else "192.0.2.1"
-    return Message(
+    return PutMessage(
         topic=rng.choice(TOPICS),
         queue_id=rng.randrange(3),
         body=rng.randbytes(rng.randrange(0, 900)),
@@ -84,9 +85,9 @@ def _batch(rng: random.Random, number: int) -> MessageBatch:
 def _fill(store: MessageStore, count: int) -> None:
     rng = random.Random(7)
     for number in range(count):
-        assert store.put_durably(_message(rng, number)).ok
+        assert put_durably(store, _message(rng, number)).ok
         if number % 50 == 25:
-            assert store.put_durably(_batch(rng, number)).ok
+            assert put_durably(store, _batch(rng, number)).ok
 
 
 def _expected(record: Record) -> dict[str, Any]:
@@ -129,7 +130,7 @@ def _queries(messages: list[dict[str, Any]]) -> Mapping[KeyQuery, list[int]]:
 @pytest.mark.parametrize("flush_mode", [FlushMode.ASYNC, FlushMode.SYNC])
 def test_java_serves_a_store_that_we_stopped(flush_mode: FlushMode, tmp_path: Path) -> None:
     config = _config(tmp_path / "store", flush_mode=flush_mode)
-    with MessageStore(config) as store:
+    with MessageStore.open(config) as store:
         _fill(store, 300)
         messages = _stored(store)
     assert len(messages) == 300 + 6 * 10
@@ -138,7 +139,7 @@ def test_java_serves_a_store_that_we_stopped(flush_mode: FlushMode, tmp_path: Pa
 
 def test_java_recovers_a_store_that_we_left_running(tmp_path: Path) -> None:
     config = _config(tmp_path / "store")
-    with MessageStore(config) as store:
+    with MessageStore.open(config) as store:
         _fill(store, 150)
         messages = _stored(store)
         shutil.copytree(config.root, tmp_path / "copy")
@@ -148,7 +149,7 @@ def test_java_recovers_a_store_that_we_left_running(tmp_path: Path) -> None:
 
 def test_we_go_on_after_java_has_run_on_our_store(tmp_path: Path, toolchain: JavaToolchain) -> None:
     config = _config(tmp_path / "ours")
-    with MessageStore(config) as store:
+    with MessageStore.open(config) as store:
         _fill(store, 100)
         before = _stored(store)
     root = tmp_path / "javas"
@@ -158,7 +159,7 @@ def test_we_go_on_after_java_has_run_on_our_store(tmp_path: Path, toolchain: Jav
         root, config.to_properties(), work_directory=tmp_path, toolchain=toolchain
     ) as cluster:
         cluster.read_all({TOPICS[0]})
-    with MessageStore(_config(root)) as store:
+    with MessageStore.open(_config(root)) as store:
         assert [m for m in _stored(store) if m["topic"] in TOPICS] == before
         _fill(store, 20)
         assert len([m for m in _stored(store) if m["topic"] in TOPICS]) == len(before) + 20

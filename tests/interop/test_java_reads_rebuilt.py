@@ -6,12 +6,12 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra 'spark'")
 
-from flintmq.spark.jobs.rebuild import rebuild
-from tests.golden.engine import copy_store
-from tests.golden.golden_sets import golden_set
-from tests.interop.java_cluster import assert_java_reads
-from tests.interop.test_java_reads_golden import keyed_queries
-from tests.spark.inline_spark import inline_spark
+from flintmq.spark.jobs.rebuild.parallel_rebuild import rebuild
+from tests.kits.golden.engine import copy_store
+from tests.kits.golden.golden_sets import golden_set
+from tests.kits.golden.key_queries import keyed_queries
+from tests.kits.processes.java_cluster import assert_java_reads
+from tests.kits.spark.inline_spark import inline_spark
 
 pytestmark = pytest.mark.interop
 

@@ -6,14 +6,14 @@ from typing import Final
 
 import pytest
 
-from flintmq.broker.queue_locks import EXPIRY_MS
+from flintmq.broker.tables.queue_lock_table import EXPIRY_MS
 from flintmq.testing import EmbeddedCluster
-from tests.interop.java_clients import offsets_by_queue
-from tests.interop.line_process import LineProcess
+from tests.kits.processes.java_clients import offsets_by_queue
+from tests.kits.processes.line_process import LineProcess
 
 pytestmark = pytest.mark.interop
 
-CONSUMER: Final = Path(__file__).with_name("our_consumer.py")
+CONSUMER: Final = Path(__file__).parents[1] / "kits" / "processes" / "our_consumer.py"
 TOPIC: Final = "in-order"
 COUNT: Final = 80
 HANDLED: Final = 10

@@ -10,21 +10,23 @@ from typing import Final
 
 import pytest
 
-from flintmq.format.codes import RequestCode, ResponseCode
-from flintmq.format.headers.admin import CreateTopicRequest
+from flintmq.format.wire.codes import RequestCode, ResponseCode
+from flintmq.format.wire.command import Command
+from flintmq.format.wire.headers.admin import CreateTopicRequest
 from flintmq.remoting import RemotingClient
-from tests.interop.java_clients import offsets_by_queue
-from tests.interop.java_toolchain import give_up
-from tests.interop.line_process import LineProcess
-from tests.interop.node_toolchain import NodeToolchain
-from tests.interop.serving import Serving
+from tests.kits.broker.access_kit import signer, write_accounts
+from tests.kits.processes.java_clients import offsets_by_queue
+from tests.kits.processes.java_toolchain import give_up
+from tests.kits.processes.line_process import LineProcess
+from tests.kits.processes.node_toolchain import NodeToolchain
+from tests.kits.processes.serving import Serving
 
 pytestmark = pytest.mark.interop
 
 COUNT: Final = 25
 """The last message is one that is answered: one-way ones before it have arrived then."""
 BODIES: Final = [f"body-{number}" for number in range(COUNT)]
-PYTHON_PROGRAM: Final = Path(__file__).parent / "python_client.py"
+PYTHON_PROGRAM: Final = Path(__file__).parents[1] / "kits" / "processes" / "python_client.py"
 SETTINGS: Final = {"messageDelayLevel": "1s 1s 1s 2s 3s 4s 5s 6s"}
 
 
@@ -34,9 +36,11 @@ def servers(tmp_path: Path) -> Iterator[Serving]:
         yield running
 
 
-async def create_topic(broker: str, topic: str) -> None:
+async def create_topic(
+    broker: str, topic: str, prepare: Callable[[Command], None] | None = None
+) -> None:
     header = CreateTopicRequest(topic=topic, read_queue_nums=4, write_queue_nums=4, perm=6)
-    async with RemotingClient() as client:
+    async with RemotingClient(prepare=prepare) as client:
         answer = await client.call(
             broker, RequestCode.UPDATE_AND_CREATE_TOPIC, header, timeout_ms=10_000
         )
@@ -124,3 +128,32 @@ def test_the_javascript_client_sends_filters_retries_and_broadcasts(
         again = [line for line in retried if line["reconsumeTimes"]]
         assert [line["reconsumeTimes"] for line in again] == [1]
         assert again[0]["body"] == retried[0]["body"]
+
+
+ACCOUNTS: Final = """
+accounts:
+  - {accessKey: operator, secretKey: operator-secret, admin: true}
+  - accessKey: nodeKey1
+    secretKey: node-secret
+    topicPerms: [node-topic=PUB|SUB]
+    groupPerms: [node-filtering=SUB, node-retrying=SUB, node-broadcasting=SUB]
+"""
+
+
+def test_the_javascript_client_signs_numbers_as_they_stand_in_its_headers(tmp_path: Path) -> None:
+    node = NodeToolchain.find()
+    settings = {**SETTINGS, "aclEnable": "true", "rocketmqHome": tmp_path / "access"}
+    write_accounts(tmp_path / "access", ACCOUNTS)
+    with Serving(tmp_path / "data", settings) as servers:
+        sign = signer("operator", "operator-secret")
+        asyncio.run(create_topic(servers.broker, "node-topic", sign))
+        command = node.command("client.js", servers.namesrv, "node-topic", str(COUNT))
+        keys = {"ACCESS_KEY": "nodeKey1", "SECRET_KEY": "node-secret"}
+        with LineProcess(command, home=tmp_path / "home", environment=keys) as client:
+            sent = client.wait_for("sent", COUNT)
+            assert {line["status"] for line in sent} == {"SEND_OK"}
+            client.wait_for("received", COUNT, by="broadcasting")
+            client.wait_for(
+                "received", len([one for one in BODIES if tag_of(one) == "TagB"]) + 1, by="retrying"
+            )
+    assert "request denied" not in servers.log.read_text()

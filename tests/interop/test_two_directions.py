@@ -12,17 +12,19 @@ from typing import Final
 
 import pytest
 
-from tests.interop.java_clients import Told, find_clients, run_scenarios, went_well
-from tests.interop.java_cluster import HOST, JavaCluster
-from tests.interop.java_toolchain import JavaToolchain
-from tests.interop.serving import SMALL_FILES, Serving
+from tests.kits.processes.history import (
+    assert_messages_survived,
+    assert_progress_survived,
+    assert_settings_survived,
+)
+from tests.kits.processes.java_clients import find_clients, run_scenarios, went_well
+from tests.kits.processes.java_cluster import HOST, JavaCluster
+from tests.kits.processes.java_toolchain import JavaToolchain
+from tests.kits.processes.serving import SMALL_FILES, Serving
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("two-directions")]
 
 CLIENT_VERSION: Final = "4.9.8"
-COUNT: Final = 30
-QUEUES: Final = 3
-CONSUMED_PER_QUEUE: Final = 4
 SETTINGS: Final = {
     **SMALL_FILES,
     "brokerName": "broker-a",
@@ -67,39 +69,3 @@ def test_a_broker_goes_on_with_the_history_of_the_other(
     assert_settings_survived(continued)
     assert_messages_survived(written, continued)
     assert_progress_survived(continued)
-
-
-def assert_settings_survived(continued: Told) -> None:
-    assert continued.one("group")["retryMaxTimes"] == 9
-    topic = continued.one("topic")
-    assert (topic["read"], topic["write"]) == (QUEUES, QUEUES)
-
-
-def assert_messages_survived(written: Told, continued: Told) -> None:
-    old = {
-        line["msgId"]: (line["queueId"], line["queueOffset"])
-        for line in written.all("sent")[:COUNT]
-    }
-    read = {line["msgId"]: line for line in continued.all("received", by="reader")}
-    assert {
-        message: (read[message]["queueId"], read[message]["queueOffset"]) for message in old
-    } == old
-    delayed = [line for line in read.values() if line["body"] == "delayed"]
-    assert [line["topic"] for line in delayed] == ["java-history"]
-    assert continued.one("found")["count"] == 1
-    # The transaction was left open; the new broker asked, and the producer committed.
-    pending = [line for line in read.values() if line["topic"] == "java-history-pending"]
-    assert [line["body"] for line in pending] == ["committed when asked"]
-
-
-def assert_progress_survived(continued: Told) -> None:
-    assert continued.one("progress")["offsets"] == [CONSUMED_PER_QUEUE] * QUEUES
-    got = {line["body"]: line for line in continued.all("received", by="group")}
-    left = {f"body-{number}" for number in range(QUEUES * CONSUMED_PER_QUEUE, COUNT)}
-    new = {f"body-{COUNT + number}" for number in range(QUEUES)}
-    assert got.keys() == left | new | {"delayed"}
-    # What is sent now lies right behind what was there.
-    ends = {0: 10, 1: 10, 2: 10}
-    delayed = got["delayed"]
-    ends[delayed["queueId"]] = delayed["queueOffset"] + 1
-    assert {line["queueId"]: line["queueOffset"] for line in continued.all("sent")} == ends

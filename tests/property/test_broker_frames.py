@@ -22,17 +22,17 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from flintmq.broker import Broker
-from flintmq.format.codes import RequestCode
-from flintmq.format.command import ONE_WAY_FLAG, Command, encode_command
-from flintmq.format.frame import HeaderType
-from flintmq.format.headers.codec import Header, Int32
-from flintmq.format.headers.namesrv import RouteRequest
-from flintmq.format.headers.table import HEADERS
+from flintmq.format.wire.codes import RequestCode
+from flintmq.format.wire.command import ONE_WAY_FLAG, Command, encode_command
+from flintmq.format.wire.frame import HeaderType
+from flintmq.format.wire.headers.codec import Header, Int32
+from flintmq.format.wire.headers.namesrv import RouteRequest
+from flintmq.format.wire.headers.table import HEADERS
 from flintmq.namesrv import Namesrv, NamesrvConfig, run_namesrv
 from flintmq.remoting import RemotingClient, RemotingServer
-from tests.property.damaged_frames import DAMAGES, Damage, conversations
-from tests.property.hostile_peer import HostilePeer, own_memory_kib
-from tests.unit.broker.broker_kit import Site, Wire, eventually, site
+from tests.kits.broker.broker_kit import Site, Wire, eventually, site
+from tests.kits.broker.hostile_peer import HostilePeer, own_memory_kib
+from tests.kits.golden.damaged_frames import DAMAGES, Damage, conversations
 
 GOOD: Final = "TopicOfTheGood"
 """No request that is made up names it: an operator may well delete a topic."""
@@ -82,7 +82,7 @@ class Stage:
     async def settle(self) -> None:
         """Wait until every request was answered or closed off, then let the peers go."""
         # Pulls that wait are told that there is nothing, as they are when a broker stops.
-        self.broker.parts.held.close()
+        self.broker.context.held.close()
         for peer in self._peers:
             await eventually(lambda peer=peer: peer.is_closed or self._is_paid(peer))  # type: ignore[misc]
             peer.close()
@@ -280,7 +280,7 @@ def test_made_up_requests_are_answered(tmp_path: Path, caplog: pytest.LogCapture
 
         attack()
         runner.run(scene.serve_the_good())
-        parts = scene.broker.parts
+        parts = scene.broker.context
         assert "T" in parts.topics, "not one of the sends got through"
         assert parts.held.count == 0
         assert [len(server.connections) for server in scene.servers] == [1, 1]

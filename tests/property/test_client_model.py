@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from tests.property.consumer_model import QUEUE, Broker, Member, SkippingLoop, settle_down
+from tests.kits.client.consumer_model import QUEUE, Broker, Member, SkippingLoop, settle_down
 
 _T = TypeVar("_T")
 

@@ -5,9 +5,14 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flintmq.client.process_queue import LOCK_VALID_MS, NOTHING, PULL_EXPIRED_MS, ProcessQueue
-from flintmq.client.rebalance import decide
-from flintmq.client.strategies import (
+from flintmq.client.assigning.process_queue import (
+    LOCK_VALID_MS,
+    NOTHING,
+    PULL_EXPIRED_MS,
+    ProcessQueue,
+)
+from flintmq.client.assigning.rebalance import decide
+from flintmq.client.assigning.strategies import (
     ConsistentHash,
     MachineRoomNearby,
     allocate,
@@ -15,7 +20,7 @@ from flintmq.client.strategies import (
     by_circle,
 )
 from flintmq.model.message_queue import MessageQueue
-from tests.property.consumer_model import message
+from tests.kits.client.consumer_model import message
 
 NOW_MS: Final = 1_700_000_000_000
 TOPIC: Final = "orders"

@@ -7,21 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flintmq.format.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
 from flintmq.format.errors import CorruptRecordError
-from flintmq.format.record import (
-    Blank,
-    CheckedRecord,
-    check_record,
-    decode_record,
+from flintmq.format.properties import decode_properties
+from flintmq.format.stored.dispatch_fields import (
+    BadDelayLevelError,
     dispatch_fields,
+    dispatch_fields_of_map,
     dispatch_tags_code,
-    encode_blank,
-    encode_record,
     index_keys,
-    record_size,
 )
+from flintmq.format.stored.record import Blank, CheckedRecord, check_record, decode_record
+from flintmq.format.stored.record_encoding import encode_blank, encode_record, record_size
 from flintmq.format.sys_flag import with_hosts
 
+LEVELS = DelayLevels.parse(DEFAULT_DELAY_LEVELS)
 ints = st.integers(-(1 << 31), (1 << 31) - 1)
 longs = st.integers(-(1 << 63), (1 << 63) - 1)
 hosts = st.binary(min_size=8, max_size=8) | st.binary(min_size=20, max_size=20)
@@ -202,7 +202,7 @@ def test_hostile_properties_raise_only_a_corrupt_record_error(
     for text in (properties, b"DELAY\x01" + properties, b"KEYS\x01" + properties):
         assert all(index_keys(text))
         try:
-            code = dispatch_tags_code(topic, text, 0, lambda level: level)
+            code = dispatch_tags_code(topic, text, 0, LEVELS)
         except CorruptRecordError:
             assert topic == b"SCHEDULE_TOPIC_XXXX"
         else:
@@ -217,15 +217,16 @@ property_soup = st.lists(
 
 
 @given(topic=st.sampled_from([b"T", b"SCHEDULE_TOPIC_XXXX"]), properties=property_soup)
-def test_what_dispatch_needs_is_the_same_in_one_go(topic: bytes, properties: bytes) -> None:
-    def delay_ms(level: int) -> int:
-        return level * 1000
-
-    try:
-        code = dispatch_tags_code(topic, properties, 5, delay_ms)
-    except CorruptRecordError:
-        with pytest.raises(CorruptRecordError):
-            dispatch_fields(topic, properties, 5, delay_ms)
-    else:
-        expected = code, index_keys(properties)
-        assert dispatch_fields(topic, properties, 5, delay_ms) == expected
+def test_dispatch_finds_the_same_in_a_text_and_in_a_map(topic: bytes, properties: bytes) -> None:
+    as_map = decode_properties(properties)
+    if topic == b"SCHEDULE_TOPIC_XXXX" and LEVELS.level_of(as_map.get("DELAY", "0")) is None:
+        with pytest.raises(BadDelayLevelError) as of_map:
+            dispatch_fields_of_map(topic.decode(), as_map, 5, LEVELS)
+        with pytest.raises(BadDelayLevelError) as of_text:
+            dispatch_fields(topic, properties, 5, LEVELS)
+        assert of_text.value.fields == of_map.value.fields == (5, index_keys(properties))
+        return
+    expected = dispatch_fields_of_map(topic.decode(), as_map, 5, LEVELS)
+    assert dispatch_fields(topic, properties, 5, LEVELS) == expected
+    assert dispatch_tags_code(topic, properties, 5, LEVELS) == expected[0]
+    assert index_keys(properties) == expected[1]

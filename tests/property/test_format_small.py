@@ -7,25 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flintmq.format.batch import BatchItem, decode_batch, encode_batch
-from flintmq.format.checkpoint import (
-    Checkpoint,
-    CheckpointMarks,
-    decode_checkpoint,
-    encode_checkpoint,
-)
 from flintmq.format.compression import CompressionType, compress, decompress
-from flintmq.format.consume_queue import ConsumeQueueUnit, read_units
-from flintmq.format.consume_queue_ext import (
-    BITMAP_SIZE_MAX,
-    BYTE_OFFSET_MAX,
-    ExtUnit,
-    address,
-    byte_offset,
-    decode_ext_unit,
-    encode_ext_unit,
-    is_address,
-)
 from flintmq.format.delay_levels import DelayLevels
 from flintmq.format.errors import (
     BatchError,
@@ -38,7 +20,6 @@ from flintmq.format.errors import (
 from flintmq.format.fastjson import dumps, loads
 from flintmq.format.hash_batch import BATCH_COUNT_MAX, LANE_SIZES, hash_keys
 from flintmq.format.host import host_text, pack_host, unpack_host
-from flintmq.format.index_file import IndexEntry, IndexHeader
 from flintmq.format.java import ascii_hash, extend_hash, index_hash, signed, string_hash
 from flintmq.format.message_id import (
     decode_offset_id,
@@ -47,6 +28,25 @@ from flintmq.format.message_id import (
     encode_unique_id,
 )
 from flintmq.format.properties import decode_properties, encode_properties, find_property
+from flintmq.format.stored.batch import BatchItem, decode_batch, encode_batch
+from flintmq.format.stored.checkpoint import (
+    Checkpoint,
+    CheckpointMarks,
+    decode_checkpoint,
+    encode_checkpoint,
+)
+from flintmq.format.stored.consume_queue import ConsumeQueueUnit, read_units
+from flintmq.format.stored.consume_queue_ext import (
+    BITMAP_SIZE_MAX,
+    BYTE_OFFSET_MAX,
+    ExtUnit,
+    address,
+    byte_offset,
+    decode_ext_unit,
+    encode_ext_unit,
+    is_address,
+)
+from flintmq.format.stored.index_file import IndexEntry, IndexHeader
 
 ints = st.integers(-(1 << 31), (1 << 31) - 1)
 longs = st.integers(-(1 << 63), (1 << 63) - 1)

@@ -6,10 +6,10 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flintmq.format.codes import LanguageCode
-from flintmq.format.command import Command, decode_command, encode_command, encode_header
-from flintmq.format.frame import PREFIX_SIZE, Frame, FrameDecoder, HeaderType, encode_frame
-from flintmq.format.remoting_errors import RemoteProtocolError
+from flintmq.format.wire.codes import LanguageCode
+from flintmq.format.wire.command import Command, decode_command, encode_command, encode_header
+from flintmq.format.wire.frame import PREFIX_SIZE, Frame, FrameDecoder, HeaderType, encode_frame
+from flintmq.format.wire.remoting_errors import RemoteProtocolError
 
 i16s = st.integers(-(1 << 15), (1 << 15) - 1)
 i32s = st.integers(-(1 << 31), (1 << 31) - 1)

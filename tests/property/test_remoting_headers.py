@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flintmq.format.command import Command, decode_command, encode_command
-from flintmq.format.frame import FrameDecoder, HeaderType
-from flintmq.format.headers.codec import Header, Int32
-from flintmq.format.headers.table import HEADERS
-from flintmq.format.remoting_errors import (
+from flintmq.format.wire.command import Command, decode_command, encode_command
+from flintmq.format.wire.frame import FrameDecoder, HeaderType
+from flintmq.format.wire.headers.codec import Header, Int32
+from flintmq.format.wire.headers.table import HEADERS
+from flintmq.format.wire.remoting_errors import (
     FieldValueError,
     HeaderFieldError,
     MissingFieldError,

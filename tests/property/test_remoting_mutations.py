@@ -5,11 +5,11 @@ import random
 
 import pytest
 
-from flintmq.format.command import decode_command, encode_command
-from flintmq.format.frame import FrameDecoder
-from flintmq.format.headers.table import HEADERS
-from flintmq.format.remoting_errors import HeaderFieldError, RemoteProtocolError
-from tests.property.damaged_frames import (
+from flintmq.format.wire.command import decode_command, encode_command
+from flintmq.format.wire.frame import FrameDecoder
+from flintmq.format.wire.headers.table import HEADERS
+from flintmq.format.wire.remoting_errors import HeaderFieldError, RemoteProtocolError
+from tests.kits.golden.damaged_frames import (
     DAMAGES,
     Damage,
     change_notation,

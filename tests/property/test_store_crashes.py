@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 import pytest
 
 from flintmq.testing import SimulatedCrash, SimulatedFiles
-from tests.property.store_ledger import Ledger, assert_true, fingerprint
-from tests.property.store_workload import VARIANTS, Driver, Variant, assert_recovers
+from tests.kits.store.store_ledger import Ledger, assert_true, fingerprint
+from tests.kits.store.store_workload import VARIANTS, Driver, Variant, assert_recovers
 
 STEP_COUNT: Final = 56
 RANDOM_IMAGES: Final = 3

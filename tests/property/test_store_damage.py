@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from flintmq.errors import FlintError
 from flintmq.store.message_store import MessageStore
 from flintmq.testing import ROOT, SimulatedFiles
-from tests.property.store_ledger import Ledger, assert_true
-from tests.property.store_workload import VARIANTS, Driver, Variant
+from tests.kits.store.store_ledger import Ledger, assert_true
+from tests.kits.store.store_workload import VARIANTS, Driver, Variant
 
 STEP_COUNT: Final = 60
 LOG_DIRECTORIES: Final = ("commitlog", "disk0", "disk1")

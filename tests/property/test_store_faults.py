@@ -14,8 +14,8 @@ import pytest
 from flintmq.store.errors import StoreError
 from flintmq.store.results import PutResult, PutStatus
 from flintmq.testing import Fault, SimulatedFiles
-from tests.property.store_ledger import assert_true
-from tests.property.store_workload import VARIANTS, Driver, Variant
+from tests.kits.store.store_ledger import assert_true
+from tests.kits.store.store_workload import VARIANTS, Driver, Variant
 
 STEP_COUNT: Final = 36
 WRITES: Final = ("write", "region_write")

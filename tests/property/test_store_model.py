@@ -8,18 +8,21 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from flintmq.format.consume_queue_ext import ExtUnit
 from flintmq.format.java import tags_code
-from flintmq.format.record import decode_record
+from flintmq.format.stored.consume_queue_ext import ExtUnit
+from flintmq.format.stored.record import decode_record
+from flintmq.store.reading.message_filter import SCAN_COUNT_MAX
 from flintmq.store.results import GetStatus
-from tests.property.store_ledger import assert_true
-from tests.property.store_workload import VARIANTS, Driver
+from tests.kits.store.store_ledger import assert_true
+from tests.kits.store.store_workload import VARIANTS, Driver
 
 TOPICS: Final = ("T0", "T1", "T2")
 
 
 class TagFilter:
     """What a consumer of one tag asks for."""
+
+    scan_count_max = SCAN_COUNT_MAX
 
     def __init__(self, tag: str) -> None:
         self._code = tags_code(tag)

@@ -11,11 +11,11 @@ import pytest
 
 from flintmq.store.clock import SystemClock
 from flintmq.store.config import StoreConfig
-from flintmq.store.files import Files
+from flintmq.store.files.interface import Files
 from flintmq.store.message_store import MessageStore
 from flintmq.testing import SimulatedFiles
-from tests.property.store_ledger import assert_true
-from tests.property.store_workload import VARIANTS, Driver, Variant, bitmap_of
+from tests.kits.store.store_ledger import assert_true
+from tests.kits.store.store_workload import VARIANTS, Driver, Variant, bitmap_of
 
 STEP_COUNT: Final = 120
 IMAGE_SHARE: Final = 0.25
@@ -36,7 +36,7 @@ class BusyVariant(Variant):
         return self._open(files, background=False)
 
     def _open(self, files: SimulatedFiles, *, background: bool) -> MessageStore:
-        return MessageStore(
+        return MessageStore.open(
             self.config,
             files=files,
             clock=files.clock,

@@ -36,8 +36,8 @@ def spark() -> "Iterator[SparkSession]":
     """Give the one Spark session of all tests."""
     from pyspark.sql import SparkSession
 
-    from flintmq.spark.session import hushed
-    from tests.spark.cluster import LIGHT_JAVA
+    from flintmq.spark.runtime.spark_session import hushed
+    from tests.kits.spark.cluster import LIGHT_JAVA
 
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         reason = "Spark needs Java 17, and there is no java (make java installs it)"

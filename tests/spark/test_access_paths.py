@@ -9,21 +9,26 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, In, IsNotNull, LessThan
 
-from flintmq.model.message import Message
-from flintmq.spark.columns import arrow_schema, table_schema
-from flintmq.spark.key_guide import KeyGuide
-from flintmq.spark.log_ranges import MERGE_GAP, Guide, merge
-from flintmq.spark.options import parse_options
-from flintmq.spark.plan import plan_splits
-from flintmq.spark.queue_guide import QueueGuide
-from flintmq.spark.row_filter import Bounds, RowFilter
+from flintmq.model.message import PutMessage
+from flintmq.spark.options.store_options import parse_options
+from flintmq.spark.rows.columns import arrow_schema, table_schema
+from flintmq.spark.rows.row_filter import Bounds, RowFilter
 from flintmq.spark.source import FilteringLogReader, LogReader
-from flintmq.spark.split_scan import LogSplit
+from flintmq.spark.stored.key_guide import KeyGuide
+from flintmq.spark.stored.log_ranges import MERGE_GAP, Guide, merge
+from flintmq.spark.stored.queue_guide import QueueGuide
+from flintmq.spark.stored.split_plan import plan_splits
+from flintmq.spark.stored.split_scan import LogSplit
 from flintmq.store.message_store import MessageStore
 from flintmq.testing.clock import ManualClock
-from tests.golden.golden_sets import DAMAGED_SET_NAMES, STORE_SET_NAMES, damaged_set, golden_set
-from tests.spark.reading import make_reader, offsets, read, rows_of, split_size
-from tests.unit.offline.stores import (
+from tests.kits.golden.golden_sets import (
+    DAMAGED_SET_NAMES,
+    STORE_SET_NAMES,
+    damaged_set,
+    golden_set,
+)
+from tests.kits.spark.reading import make_reader, offsets, read, rows_of, split_size
+from tests.kits.store.offline_stores import (
     HOST,
     START_MS,
     flip,
@@ -41,7 +46,7 @@ LOG_FILE_SIZE = 1 << 20
 @pytest.fixture(autouse=True)
 def small_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let ranges begin anew behind few bytes, as they would in large files."""
-    monkeypatch.setattr("flintmq.spark.log_ranges.MERGE_GAP", 64)
+    monkeypatch.setattr("flintmq.spark.stored.log_ranges.MERGE_GAP", 64)
 
 
 @pytest.fixture(scope="module")
@@ -53,13 +58,13 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = small_config(
         root, commit_log_file_size=LOG_FILE_SIZE, hash_slot_count=500, index_entry_count=2000
     )
-    with MessageStore(config, clock=clock, background=False) as store:
+    with MessageStore.open(config, clock=clock, background=False) as store:
         for number in range(3000):
             rare = chance.random() < 0.02
             properties = {"UNIQ_KEY": f"U{number}", "KEYS": f"k{number % 500} all", "TAGS": "even"}
             if number % 2:
                 properties = {"TAGS": "odd"}
-            message = Message(
+            message = PutMessage(
                 topic="rare" if rare else "plenty",
                 queue_id=number % 4,
                 body=bytes([number % 251]) * 1200,
@@ -179,7 +184,7 @@ def test_near_ranges_are_read_in_one_go(original: Path, monkeypatch: pytest.Monk
     split = splits_of(original)[0]
     assert queue_guide("rare").ranges(split) is not None
     # Where hardly anything could be passed over, there is nothing to be led to.
-    monkeypatch.setattr("flintmq.spark.log_ranges.MERGE_GAP", MERGE_GAP)
+    monkeypatch.setattr("flintmq.spark.stored.log_ranges.MERGE_GAP", MERGE_GAP)
     assert queue_guide("plenty").ranges(split) is None
     every = read(original)
     assert read(original, topic="rare") == [row for row in every if row["topic"] == "rare"]

@@ -12,27 +12,29 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from flintmq.model.message import Message
+from flintmq.model.message import PutMessage
 from flintmq.offline.errors import OutputError, StoreInUseError
 from flintmq.spark.errors import ArchiveError
-from flintmq.spark.jobs.archive import archive, archived_messages
-from flintmq.spark.jobs.archive_check import check_archive
-from flintmq.spark.jobs.archive_manifest import ArchiveDirectory, Manifest
-from flintmq.spark.jobs.restore import restore
-from flintmq.spark.options import OnCorrupt
+from flintmq.spark.jobs.archive.archive_check import check_archive
+from flintmq.spark.jobs.archive.archive_manifest import ArchiveDirectory, Manifest
+from flintmq.spark.jobs.archive.store_archive import archive, archived_messages
+from flintmq.spark.jobs.archive.store_restore import restore
+from flintmq.spark.options.store_options import OnCorrupt
 from flintmq.store.message_store import MessageStore
 from flintmq.testing.clock import ManualClock
-from tests.golden.engine import assert_serves, config_of
-from tests.golden.golden_sets import damaged_set, golden_set
-from tests.interop.java_cluster import assert_java_reads
-from tests.spark.lock_holder import held_by_another_process
-from tests.spark.reading import read
-from tests.unit.offline.stores import (
+from tests.kits.golden.engine import assert_serves, config_of
+from tests.kits.golden.golden_sets import damaged_set, golden_set
+from tests.kits.processes.java_cluster import assert_java_reads
+from tests.kits.spark.inline_spark import inline_spark
+from tests.kits.spark.reading import read
+from tests.kits.store.lock_holder import held_by_another_process
+from tests.kits.store.offline_stores import (
     HOST,
     START_MS,
     check,
     flip,
     make_store,
+    message,
     problems,
     put,
     small_config,
@@ -48,7 +50,7 @@ Row = dict[str, Any]
 @contextmanager
 def growing(root: Path) -> Iterator[tuple[MessageStore, ManualClock]]:
     clock = ManualClock(START_MS)
-    with MessageStore(small_config(root), clock=clock, background=False) as store:
+    with MessageStore.open(small_config(root), clock=clock, background=False) as store:
         yield store, clock
 
 
@@ -112,7 +114,7 @@ def test_a_restored_store_is_the_old_one(
         )
     assert not problems(check(out))
     config = config_of(golden.expected(), out)
-    with MessageStore(config, clock=ManualClock(START_MS), background=False) as store:
+    with MessageStore.open(config, clock=ManualClock(START_MS), background=False) as store:
         assert_serves(store, golden.messages())
 
 
@@ -154,7 +156,7 @@ def test_each_run_adds_what_is_new(spark: SparkSession, tmp_path: Path) -> None:
         put(store, clock, 60)
         first = archive(spark, [str(root)], to, split_size=3000)
         assert archive(spark, [str(root)], to).run is None
-        odd = Message(
+        odd = PutMessage(
             topic="123", body=b"x", born_timestamp=(1 << 63) - 1, born_host=HOST, store_host=HOST
         )
         assert store.put(odd).ok
@@ -168,17 +170,19 @@ def test_each_run_adds_what_is_new(spark: SparkSession, tmp_path: Path) -> None:
     assert (number["bornTimestamp"], number["rawRecord"] is not None) == (None, True)
     day = datetime.fromtimestamp(START_MS / 1000, UTC).strftime("%Y-%m-%d")
     assert {row["day"] for row in rows.select("day").distinct().collect()} == {day}
-    # What a run has left that nobody has finished is not there for readers, and goes away.
+    # What a run has left that nobody has finished is not there for readers.
     target = ArchiveDirectory(to)
     leftover = target.run_directory(3)
     shutil.copytree(target.run_directory(1), leftover)
     shutil.copytree(target.run_directory(1), target.pending)
+    (stray,) = check_archive(spark, to).problems
+    assert stray == "messages/run=000003: no manifest names it"
     assert archived_messages(spark, to).count() == 121
     report = restore(spark, to, tmp_path / "out")
     assert report.is_exact
     assert files_of(tmp_path / "out" / "commitlog") == written_files(root / "commitlog")
     assert archive(spark, [str(root)], to).run is None
-    assert not leftover.exists()
+    assert leftover.exists()
     assert not target.pending.exists()
     with pytest.raises(OutputError, match="is not empty"):
         restore(spark, to, tmp_path / "out")
@@ -196,7 +200,9 @@ def test_a_run_that_fails_leaves_nothing(
         patch.setattr(ArchiveDirectory, "publish", fail)
         with pytest.raises(OSError, match="No space"):
             archive(spark, [str(root)], to)
-    assert ArchiveDirectory(to).manifests() == []
+    assert not ArchiveDirectory(to).pending.exists()
+    with pytest.raises(ArchiveError, match="first run was not finished"):
+        check_archive(spark, to)
     report = archive(spark, [str(root)], to)
     assert (report.run, report.record_count) == (1, 20)
     assert check_archive(spark, to).ok
@@ -212,10 +218,10 @@ def test_another_store_or_a_lost_part_is_refused(spark: SparkSession, tmp_path: 
     with growing(other) as (store, clock):
         clock.advance(1)
         put(store, clock, 200)
-    with pytest.raises(ArchiveError, match="another store of this name"):
+    with pytest.raises(ArchiveError, match="is another store of this name"):
         archive(spark, [str(other)], to, broker_names=names)
     short = make_store(tmp_path / "short", 50)
-    with pytest.raises(ArchiveError, match="another store of this name"):
+    with pytest.raises(ArchiveError, match="is another store of this name"):
         archive(spark, [str(short)], to, broker_names=names)
     with pytest.raises(ArchiveError, match="two directories have this name"):
         archive(spark, [str(root), str(other)], tmp_path / "both", broker_names=names)
@@ -240,6 +246,75 @@ def test_another_store_or_a_lost_part_is_refused(spark: SparkSession, tmp_path: 
     assert keys == [f"key-{n}" for n in (*range(100), *range(200 - report.record_count, 200))]
 
 
+def test_a_log_that_was_cut_back_and_has_regrown_is_refused_whatever_was_chosen(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    root, before, to = tmp_path / "store", tmp_path / "before", tmp_path / "archive"
+
+    def grow(numbers: range, topic: str, after: int) -> None:
+        clock = ManualClock(START_MS + after)
+        with MessageStore.open(small_config(root), clock=clock, background=False) as store:
+            for number in numbers:
+                assert store.put(message(number, topic=topic)).ok
+                clock.advance(1)
+
+    grow(range(15), "orders", 0)
+    shutil.copytree(root, before)
+    grow(range(15, 35), "others", 1000)
+    report = archive(spark, [str(root)], to, topics=["orders"])
+    assert report.record_count == 15
+    # Power is lost: the last 20 were not synced, and as many of the chosen topic come.
+    shutil.rmtree(root)
+    shutil.copytree(before, root)
+    grow(range(15, 35), "orders", 2000)
+    with pytest.raises(ArchiveError, match="the log was cut back and written anew"):
+        archive(spark, [str(root)], to, topics=["orders"])
+    assert check_archive(spark, to).record_count == 15
+
+
+def test_a_name_that_is_given_later_does_not_make_another_store(tmp_path: Path) -> None:
+    spark, root, to = inline_spark(), tmp_path / "store", tmp_path / "archive"
+    with growing(root) as (store, clock):
+        put(store, clock, 30)
+        archive(spark, [str(root)], to)
+        put(store, clock, 10, first=30)
+        later = archive(spark, [str(root)], to, broker_names={"": "broker-a"})
+        assert (later.record_count, later.stores[0].name) == (10, str(root))
+        assert later.stores[0].broker_name == "broker-a"
+        assert archive(spark, [str(root)], to, broker_names={"": "broker-a"}).run is None
+    report = restore(spark, to, tmp_path / "out", store="broker-a")
+    assert (report.record_count, report.is_exact) == (40, True)
+
+
+def test_a_lost_list_of_runs_is_an_error_and_made_again_from_the_manifests(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    root, to = tmp_path / "store", tmp_path / "archive"
+    with growing(root) as (store, clock):
+        for first in (0, 30):
+            put(store, clock, 30, first=first)
+            archive(spark, [str(root)], to)
+        current = to / "_flintmq" / "current.json"
+        whole = files_of(to)
+        current.unlink()
+        put(store, clock, 30, first=60)
+        for act in (
+            lambda: archive(spark, [str(root)], to),
+            lambda: check_archive(spark, to),
+            lambda: restore(spark, to, tmp_path / "out"),
+            lambda: archived_messages(spark, to),
+        ):
+            with pytest.raises(ArchiveError, match=r"is lost, .* check-archive --recover"):
+                act()
+        assert {"_flintmq/current.json": whole["_flintmq/current.json"], **files_of(to)} == whole
+        checked = check_archive(spark, to, recover=True)
+        assert (checked.problems, checked.run_count, checked.record_count) == ((), 2, 60)
+        assert files_of(to) == whole
+        report = archive(spark, [str(root)], to)
+    assert (report.run, report.record_count) == (3, 30)
+    assert restore(spark, to, tmp_path / "out").is_exact
+
+
 # -- less than everything --------------------------------------------------------------------
 
 
@@ -257,7 +332,7 @@ def test_an_archive_of_some_topics_is_restored_together(
     assert read(out)[0]["physicalOffset"] == restored.log_start > 0
     assert not problems(check(out))
     config = config_of(golden_set("rolled").expected(), out)
-    with MessageStore(config, clock=ManualClock(START_MS), background=False) as opened:
+    with MessageStore.open(config, clock=ManualClock(START_MS), background=False) as opened:
         assert opened.max_offset_in_queue("golden_audit", 0) == 95
 
 
@@ -266,7 +341,8 @@ def test_damage_fails_a_run_or_is_left_out(spark: SparkSession, tmp_path: Path) 
     to = tmp_path / "archive"
     with pytest.raises(PySparkException, match="damaged from 15178 to 15768"):
         archive(spark, [str(store)], to)
-    assert ArchiveDirectory(to).manifests() == []
+    with pytest.raises(ArchiveError, match="first run was not finished"):
+        archived_messages(spark, to)
     report = archive(spark, [str(store)], to, on_corrupt=OnCorrupt.SKIP)
     assert report.record_count == 384
     restored = restore(spark, to, tmp_path / "out")

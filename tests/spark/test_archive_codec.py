@@ -4,32 +4,35 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flintmq.format.host import pack_host
-from flintmq.format.record import BLANK_SIZE, encode_record
+from flintmq.format.stored.record_encoding import encode_record
+from flintmq.format.stored.record_layout import BLANK_SIZE
 from flintmq.kernels.compiled import as_bytes
-from flintmq.spark.batches import BatchReader
-from flintmq.spark.columns import MESSAGE
 from flintmq.spark.errors import ArchiveError
-from flintmq.spark.jobs.archive_columns import (
+from flintmq.spark.jobs.archive.archive_columns import (
     ARCHIVE,
     RAW_PROPERTIES,
     RAW_RECORD,
     RECORD_HASH,
     STORED_BODY,
     ExactRows,
+    with_topic,
 )
-from flintmq.spark.jobs.archive_manifest import ArchivedFile
-from flintmq.spark.jobs.archive_writer import PartitionedWriter, partition_path
-from flintmq.spark.jobs.record_codec import encode_records, hash_pieces, move_records
-from flintmq.spark.jobs.restore_plan import Chunk, ChunkGrid, plan_log
-from flintmq.spark.options import OnCorrupt, ReadOptions
-from flintmq.spark.plan import StorePlan
-from flintmq.spark.row_filter import RowFilter
-from tests.golden.golden_sets import STORE_SET_NAMES, golden_set
+from flintmq.spark.jobs.archive.archive_manifest import ArchivedFile
+from flintmq.spark.jobs.archive.archive_writer import PartitionedWriter, partition_path
+from flintmq.spark.jobs.archive.record_codec import encode_records, hash_pieces, move_records
+from flintmq.spark.jobs.archive.restore_plan import Chunk, ChunkGrid, plan_log
+from flintmq.spark.options.store_options import OnCorrupt, ReadOptions
+from flintmq.spark.rows.columns import MESSAGE
+from flintmq.spark.rows.row_filter import RowFilter
+from flintmq.spark.stored.split_batches import BatchReader
+from flintmq.spark.stored.split_plan import StoreSplits
+from tests.kits.golden.golden_sets import STORE_SET_NAMES, golden_set
 
 V4 = pack_host("10.0.0.1", 10911)
 V6 = pack_host("2001:db8::1", 65535)
@@ -78,7 +81,7 @@ def write_log(path: Path, fields: list[dict[str, object]]) -> bytes:
 def complete_rows(store: Path) -> list[pa.RecordBatch]:
     """Return the rows of a store as they are archived."""
     options = ReadOptions(paths=(str(store),), broker_names={})
-    plan = StorePlan(store, options)
+    plan = StoreSplits(store, options)
     end = plan.layout.log_files[-1].first_offset + plan.layout.log_file_size
     found = []
     for split in plan.between(plan.layout.log_files[0].first_offset, end):
@@ -198,30 +201,63 @@ def test_a_topic_may_be_too_long_for_a_directory() -> None:
         partition_path(("%" * 127, "2024-01-02"))
 
 
-def test_few_rows_wait_and_few_files_are_open(
+def test_few_rows_wait_and_a_topic_has_one_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flintmq.spark.jobs.archive_writer.BUFFER_BYTES_MAX", 10_000)
-    monkeypatch.setattr("flintmq.spark.jobs.archive_writer.OPEN_MAX", 1)
+    monkeypatch.setattr("flintmq.spark.jobs.archive.archive_writer.BUFFER_BYTES_MAX", 10_000)
     writer = PartitionedWriter(tmp_path, "s", 3)
     batches = complete_rows(golden_set("rolled").store)
     for batch in batches:
         writer.add(batch)
         assert writer._waiting_bytes <= 10_000
-        assert len(writer._open) <= 1
     files: list[ArchivedFile] = writer.finish()
     assert sum(file.rows for file in files) == 385
-    assert len({file.path for file in files}) == len(files) > 2
-    assert {file.topic for file in files} == {"golden-orders", "golden_audit"}
+    assert sorted(str(file.topic) for file in files) == ["golden-orders", "golden_audit"]
     hashes = [value for batch in batches for value in batch.column(RECORD_HASH).to_pylist()]
     assert sum(file.checksum for file in files) % (1 << 64) == sum(hashes) % (1 << 64)
+
+
+def test_small_topics_share_a_file_and_large_ones_have_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (
+        ("BUFFER_BYTES_MAX", 300_000),
+        ("_OWN_BYTES_MIN", 20_000),
+        ("OWN_FILES_MAX", 3),
+        ("_OWN_COUNT_MIN", 1),
+    ):
+        monkeypatch.setattr(f"flintmq.spark.jobs.archive.archive_writer.{name}", value)
+    (batch,) = complete_rows(golden_set("basic").store)
+    writer, wanted = PartitionedWriter(tmp_path, "s", 0), []
+    at = batch.schema.get_field_index("topic")
+    for number in range(60):
+        topic = "large" if number % 2 else f"small-{number:03}"
+        rows = batch.slice(0, 40 if number % 2 else 3)
+        wanted += [(topic, offset) for offset in rows.column("physicalOffset").to_pylist()]
+        writer.add(rows.set_column(at, "topic", pa.repeat(topic, rows.num_rows)))
+    files = writer.finish()
+    assert sorted((file.topic or "", file.rows) for file in files) == [("", 90), ("large", 1200)]
+    found: list[tuple[str, int]] = []
+    for file in files:
+        rows = with_topic(pq.ParquetFile(tmp_path / file.path).read(), file.topic)
+        found += zip(*(rows[name].to_pylist() for name in ("topic", "physicalOffset")), strict=True)
+        if file.topic is None:
+            assert file.path.startswith("topic=several/day=several/")
+    assert sorted(found) == sorted(wanted)
+    # However many topics are large, the number of files is bounded.
+    writer = PartitionedWriter(tmp_path / "many", "s", 0)
+    for number in range(100):
+        writer.add(batch.set_column(at, "topic", pa.repeat(f"t{number}", batch.num_rows)))
+    files = writer.finish()
+    assert len(files) <= 4
+    assert sum(file.rows for file in files) == 100 * batch.num_rows
 
 
 def test_a_topic_that_is_rare_does_not_keep_the_rows_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size_max = 200_000
-    monkeypatch.setattr("flintmq.spark.jobs.archive_writer.BUFFER_BYTES_MAX", size_max)
+    monkeypatch.setattr("flintmq.spark.jobs.archive.archive_writer.BUFFER_BYTES_MAX", size_max)
     (batch,) = complete_rows(golden_set("basic").store)
     first, *_ = topics = batch.column("topic").to_pylist()
     others = [row for row, topic in enumerate(topics) if topic != first]

@@ -9,20 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flintmq.format.compression import CompressionType, compress
-from flintmq.format.record import encode_record
+from flintmq.format.stored.record_encoding import encode_record
 from flintmq.kernels.compiled import as_bytes
 from flintmq.kernels.records import walk_records
 from flintmq.spark import CorruptLogError
-from flintmq.spark.batches import BatchReader
-from flintmq.spark.bodies import stored_bodies
-from flintmq.spark.columns import arrow_schema, table_schema
-from flintmq.spark.options import OnCorrupt
-from flintmq.spark.row_filter import Bounds, RowFilter
-from flintmq.spark.rows import Faults, RowBuilder
-from flintmq.spark.split_scan import LogSplit
-from tests.spark.log_bytes import LONG_MAX, RecordMaker, chain, join, longs, records, row_of
-from tests.spark.reading import make_reader, offsets, read, rows_of
-from tests.unit.offline.stores import HOST, START_MS, make_store
+from flintmq.spark.options.store_options import OnCorrupt
+from flintmq.spark.rows.bodies import stored_bodies
+from flintmq.spark.rows.columns import arrow_schema, table_schema
+from flintmq.spark.rows.row_batches import Faults, RowBuilder
+from flintmq.spark.rows.row_filter import Bounds, RowFilter
+from flintmq.spark.stored.split_batches import BatchReader
+from flintmq.spark.stored.split_scan import LogSplit
+from tests.kits.spark.reading import make_reader, offsets, read, rows_of
+from tests.kits.store.log_bytes import LONG_MAX, RecordMaker, chain, join, longs, records, row_of
+from tests.kits.store.offline_stores import HOST, START_MS, make_store
 
 PATIENT = settings(deadline=None)
 SCHEMA = arrow_schema(table_schema(with_corrupt=False))
@@ -132,7 +132,7 @@ FLAGS = [0, 1, 1, 1]
 def test_bodies_grow_and_batches_stay_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bytes_max: int
 ) -> None:
-    monkeypatch.setattr("flintmq.spark.batches.BATCH_BYTES_MAX", bytes_max)
+    monkeypatch.setattr("flintmq.spark.stored.split_batches.BATCH_BYTES_MAX", bytes_max)
     kinds = [0, 1, 1, 0, 2, 3, 1, 0, 1]
     found = write_log(tmp_path, [{"body": BODIES[n], "sys_flag": FLAGS[n]} for n in kinds])
     reader = make_reader(tmp_path, onCorruptRecord="row")

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from bench.generate_store import StoreShape, generate
 from flintmq.offline import find_store, rebuild
-from tests.spark.reading import make_reader, rows_of
-from tests.unit.offline.stores import LEVELS, check, content
+from tests.kits.spark.reading import make_reader, rows_of
+from tests.kits.store.offline_stores import LEVELS, check, content
 
 SHAPE = StoreShape(
     messages=3000,

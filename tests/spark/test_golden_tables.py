@@ -8,9 +8,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from flintmq.spark import CorruptLogError
-from tests.golden.engine import copy_store
-from tests.golden.golden_sets import DAMAGED_SET_NAMES, STORE_SET_NAMES, damaged_set, golden_set
-from tests.spark.reading import (
+from tests.kits.golden.engine import copy_store
+from tests.kits.golden.golden_sets import (
+    DAMAGED_SET_NAMES,
+    STORE_SET_NAMES,
+    damaged_set,
+    golden_set,
+)
+from tests.kits.spark.reading import (
     SPLITS,
     as_expected,
     load,

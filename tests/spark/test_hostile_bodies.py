@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.format.consume_queue import UNIT
-from flintmq.format.record import BLANK_MAGIC, encode_record
-from flintmq.model.message import Message
+from flintmq.format.stored.consume_queue import UNIT
+from flintmq.format.stored.record_encoding import encode_record
+from flintmq.format.stored.record_layout import BLANK_MAGIC
+from flintmq.model.message import PutMessage
 from flintmq.offline import find_store
 from flintmq.offline.log_files import LogFiles
 from flintmq.offline.regions import Regions
@@ -20,8 +21,8 @@ from flintmq.offline.scan import LogScan
 from flintmq.spark import CorruptLogError, SplitError
 from flintmq.store.message_store import MessageStore
 from flintmq.testing.clock import ManualClock
-from tests.spark.reading import offsets, read
-from tests.unit.offline.stores import HOST, START_MS, flip, overwrite, small_config
+from tests.kits.spark.reading import offsets, read
+from tests.kits.store.offline_stores import HOST, START_MS, flip, overwrite, small_config
 
 FILE_SIZE = 32768
 BODY_AT = 88
@@ -84,14 +85,14 @@ def hostile_store(root: Path, make_body: Callable[[Claim, int], bytes], claim: C
     config = small_config(root, commit_log_file_size=FILE_SIZE)
     clock = ManualClock(START_MS)
     found = []
-    with MessageStore(config, clock=clock, background=False) as store:
+    with MessageStore.open(config, clock=clock, background=False) as store:
         end = 0
         for _ in range(50):
             size = 91 + BODY_SIZE + len(TOPIC)
             if FILE_SIZE - end % FILE_SIZE < size + 8:
                 end += -end % FILE_SIZE
             body = make_body(claim, end + BODY_AT)
-            message = Message(topic=TOPIC, body=body, born_host=HOST, store_host=HOST)
+            message = PutMessage(topic=TOPIC, body=body, born_host=HOST, store_host=HOST)
             result = store.put(message)
             assert (result.physical_offset, result.size) == (end, size)
             found.append(end)

@@ -18,17 +18,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flintmq
-from flintmq.format.record import CheckedRecord
-from flintmq.kernels.cache import UNUSED_SECONDS_MAX, cache_directory, remove_unused
+from flintmq.format.stored.record import CheckedRecord
+from flintmq.format.stored.record_search import whole_record
+from flintmq.kernels.cache_directory import UNUSED_SECONDS_MAX, cache_directory, remove_unused
 from flintmq.kernels.compiled import as_bytes
-from flintmq.kernels.crc import kept_crc
-from flintmq.kernels.properties import find_byte
+from flintmq.kernels.crc import crc31
 from flintmq.kernels.records import RecordTable, Stop, Walk, skip_records, walk_records
-from flintmq.kernels.texts import Pieces, gather, is_one_of, is_utf8
-from flintmq.offline.resync import whole_record
-from flintmq.spark.plan import walked_starts
-from tests.golden.golden_sets import golden_set
-from tests.spark.log_bytes import LONG_MAX, RecordMaker, chain, ints, join, records
+from flintmq.kernels.texts import Pieces, find_byte, gather, is_one_of, is_utf8
+from flintmq.spark.stored.split_plan import walked_starts
+from tests.kits.golden.golden_sets import golden_set
+from tests.kits.store.log_bytes import LONG_MAX, RecordMaker, chain, ints, join, records
 
 PATIENT = settings(deadline=None)
 """The first call of a kernel may compile it."""
@@ -65,7 +64,7 @@ def assert_same(log: bytes, limit: int, base: int) -> None:
     assert rows == [record for _, record in expected]
     end = expected[-1][0] + expected[-1][1].size if expected else 0
     assert found.position == end
-    assert found.stop is (Stop.AT_STOP if end == limit else Stop.ODD)
+    assert found.stop is (Stop.AT_STOP if end == limit else Stop.SPECIAL)
 
 
 @PATIENT
@@ -175,7 +174,7 @@ def test_walked_starts(step: int) -> None:
 def test_checksums(data: bytes, start: int) -> None:
     start = min(start, len(data))
     expected = zlib.crc32(data[start:]) & 0x7FFFFFFF
-    assert kept_crc(as_bytes(data), start, len(data) - start) == expected
+    assert crc31(as_bytes(data), start, len(data) - start) == expected
 
 
 def decodes(data: bytes) -> bool:
@@ -255,8 +254,8 @@ if sys.argv[2:]:
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
 from flintmq.kernels import compiled, crc
 assert crc.__file__.startswith(sys.argv[1]), crc.__file__
-assert crc.kept_crc(compiled.as_bytes(b"123456789"), 0, 9) == 0x4BF43926
-print(sum(crc.kept_crc.stats.cache_hits.values()))
+assert crc.crc31(compiled.as_bytes(b"123456789"), 0, 9) == 0x4BF43926
+print(sum(crc.crc31.stats.cache_hits.values()))
 """
 
 

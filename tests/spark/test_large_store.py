@@ -20,10 +20,10 @@ from flintmq.offline import rebuild as rebuild_serially
 from flintmq.offline.log_files import LogFiles
 from flintmq.offline.regions import Regions
 from flintmq.offline.scan import LogScan
-from flintmq.spark.jobs.rebuild import rebuild
-from flintmq.spark.jobs.verify import verify_stores
-from tests.spark.reading import SPLITS, split_size
-from tests.unit.offline.stores import LEVELS, check
+from flintmq.spark.jobs.rebuild.parallel_rebuild import rebuild
+from flintmq.spark.jobs.verify.parallel_verify import verify_stores
+from tests.kits.spark.reading import SPLITS, split_size
+from tests.kits.store.offline_stores import LEVELS, check
 
 # Large bodies, since the serial tools need a moment for each message, not for each byte.
 SHAPE = StoreShape(

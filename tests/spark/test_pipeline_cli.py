@@ -7,22 +7,29 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import click
 import pytest
 from pyspark.sql import SparkSession
 
-from flintmq.cli import pipeline_diff, pipeline_options, pipeline_stats
 from flintmq.cli.main import run
-from flintmq.spark import session
-from flintmq.spark.jobs import diff, stats
-from tests.golden.golden_sets import damaged_set, golden_set
-from tests.spark.pipeline_kit import (
+from flintmq.cli.pipeline.diff_command import diff_command
+from flintmq.cli.pipeline.stats_command import stats_command
+from flintmq.spark.jobs.diff.diff_report import DETAILS, DETAILS_MAX
+from flintmq.spark.jobs.stats.stats_report import TOP, TOP_MAX
+from flintmq.spark.runtime.session_settings import (
+    DEFAULT_MASTER,
+    PARALLELISM_MAX,
+    SessionSettings,
+)
+from tests.kits.golden.golden_sets import damaged_set, golden_set
+from tests.kits.spark.pipeline_kit import (
     light_session,
     numbered,
     shared_session,
     use_session,
     write_store,
 )
-from tests.unit.offline.stores import content
+from tests.kits.store.offline_stores import content, overwrite
 
 BASIC = golden_set("basic").store
 DAMAGED = damaged_set("body-byte-flipped-first-file").store
@@ -34,11 +41,17 @@ def _session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_command_line_knows_the_limits_of_the_jobs() -> None:
-    """It cannot import them: help is shown without Spark."""
-    assert pipeline_options.DEFAULT_MASTER == session.DEFAULT_MASTER
-    assert pipeline_options.PARALLELISM_MAX == session.PARALLELISM_MAX
-    assert (pipeline_stats.TOP, pipeline_stats.TOP_MAX) == (stats.TOP, stats.TOP_MAX)
-    assert (pipeline_diff.DETAILS, pipeline_diff.DETAILS_MAX) == (diff.DETAILS, diff.DETAILS_MAX)
+    options = {one.name: one for command in (stats_command, diff_command) for one in command.params}
+    for name, most in (
+        ("top", TOP_MAX),
+        ("details", DETAILS_MAX),
+        ("parallelism", PARALLELISM_MAX),
+    ):
+        kind = options[name].type
+        assert isinstance(kind, click.IntRange)
+        assert kind.max == most
+    for name, usual in (("top", TOP), ("details", DETAILS), ("master", DEFAULT_MASTER)):
+        assert options[name].default == usual
 
 
 def outputs(
@@ -153,6 +166,16 @@ def test_sizes_that_no_file_tells_can_be_given(
     outputs(capsys, "verify", store, "--hash-slots", 6, "--index-entries", 9, code=1)
 
 
+def test_a_shape_that_no_file_tells_is_asked_for_by_its_options(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    store = write_store(tmp_path / "store", numbered(20))
+    path = min((store / "index").iterdir())
+    overwrite(path, 40, bytes(number * 37 % 251 for number in range(path.stat().st_size - 40)))
+    _, told = outputs(capsys, "rebuild", store, "--out", tmp_path / "out", code=2)
+    assert told.endswith("is unknown; give --hash-slots and --index-entries")
+
+
 def test_jobs_without_sql_do_not_start_it(
     spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,14 +183,14 @@ def test_jobs_without_sql_do_not_start_it(
     shared = shared_session(light_session(spark))
 
     def starter(name: str) -> Callable[..., AbstractContextManager[SparkSession]]:
-        def start(settings: session.SessionSettings) -> AbstractContextManager[SparkSession]:
+        def start(settings: SessionSettings) -> AbstractContextManager[SparkSession]:
             started.append(f"{settings.app_name}: {name}")
             return shared(settings)
 
         return start
 
     for name in ("job_session", "task_session"):
-        monkeypatch.setattr(f"flintmq.spark.session.{name}", starter(name))
+        monkeypatch.setattr(f"flintmq.spark.runtime.spark_session.{name}", starter(name))
     outputs(capsys, "verify", BASIC)
     outputs(capsys, "query", BASIC, "SELECT 1")
     assert started == ["flintmq verify: task_session", "flintmq query: job_session"]

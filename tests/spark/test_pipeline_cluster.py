@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.golden.golden_sets import damaged_set, golden_set
-from tests.spark import cluster_driver
-from tests.spark.cluster import Cluster, spark_cluster
-from tests.spark.cluster_driver import Jobs
-from tests.spark.pipeline_kit import light_session
+from tests.kits.golden.golden_sets import damaged_set, golden_set
+from tests.kits.spark import cluster_driver
+from tests.kits.spark.cluster import Cluster, spark_cluster
+from tests.kits.spark.cluster_driver import Jobs
+from tests.kits.spark.pipeline_kit import light_session
 
 STORE = str(golden_set("rolled").store)
 OTHER = str(damaged_set("last-commitlog-file-lost").store)

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from flintmq.spark.jobs.diff import diff
-from flintmq.spark.jobs.diff_report import DifferenceKind, DiffReport, Side
-from flintmq.spark.options import OnCorrupt
-from tests.golden.golden_sets import damaged_set, golden_set
-from tests.spark.pipeline_kit import copy_store, light_session, numbered, write_store
-from tests.unit.offline.stores import log_file, make_store
+from flintmq.spark.jobs.diff.diff_report import DifferenceKind, DiffReport, Side
+from flintmq.spark.jobs.diff.store_diff import diff
+from flintmq.spark.options.store_options import OnCorrupt
+from tests.kits.golden.golden_sets import damaged_set, golden_set
+from tests.kits.spark.pipeline_kit import copy_store, light_session, numbered, write_store
+from tests.kits.store.offline_stores import log_file, make_store
 
 COUNT = 12
 

@@ -7,14 +7,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from flintmq.errors import FlintError
-from flintmq.spark.failures import JobError, SqlError
-from flintmq.spark.jobs.archive import archive
-from flintmq.spark.jobs.query import QueryReport, QueryRun, plan_query, query
-from flintmq.spark.jobs.query_plan import ViewNeeds, view_needs
-from flintmq.spark.jobs.query_views import open_views, topic_option
-from flintmq.spark.options import OnCorrupt
-from tests.golden.golden_sets import damaged_set, golden_set
-from tests.spark.pipeline_kit import light_session
+from flintmq.spark.jobs.archive.store_archive import archive
+from flintmq.spark.jobs.job_input import StoredInput
+from flintmq.spark.jobs.query.query_plan import ViewNeeds, view_needs
+from flintmq.spark.jobs.query.query_report import QueryReport
+from flintmq.spark.jobs.query.query_views import open_views, topic_option
+from flintmq.spark.jobs.query.sql_query import QueryRequest, QueryRun, plan_query, query
+from flintmq.spark.options.store_options import OnCorrupt
+from flintmq.spark.runtime.failures import JobError, SqlError
+from tests.kits.golden.golden_sets import damaged_set, golden_set
+from tests.kits.spark.pipeline_kit import light_session
 
 BASIC = str(golden_set("basic").store)
 ROLLED = str(golden_set("rolled").store)
@@ -35,13 +37,14 @@ def asked(
     limit: int | None = 1000,
     on_corrupt: OnCorrupt = OnCorrupt.FAIL,
 ) -> tuple[list[tuple[Any, ...]], QueryReport]:
-    run = QueryRun(spark, [source], sql, limit=limit, on_corrupt=on_corrupt)
+    stored = StoredInput(paths=(source,), on_corrupt=on_corrupt)
+    run = QueryRun(spark, QueryRequest(source=stored, sql=sql, limit=limit))
     rows = [tuple(row) for row in run.rows()]
     return rows, run.report()
 
 
 def needs(spark: SparkSession, sql: str) -> ViewNeeds:
-    views = open_views(spark, [BASIC], OnCorrupt.FAIL, None)
+    views = open_views(spark, StoredInput(paths=(BASIC,)))
     return plan_query(spark.newSession(), views.schemas, sql)["messages"]
 
 
@@ -226,7 +229,9 @@ def test_an_archive_is_asked_like_a_store(spark: SparkSession, tmp_path: Path) -
 def test_an_answer_can_become_parquet(spark: SparkSession, tmp_path: Path) -> None:
     for limit, count in ((None, 53), (10, 10)):
         path = str(tmp_path / str(limit))
-        run = QueryRun(spark, [BASIC], "SELECT topic, body FROM messages", limit=limit)
+        sql = "SELECT topic, body FROM messages"
+        source = StoredInput(paths=(BASIC,))
+        run = QueryRun(spark, QueryRequest(source=source, sql=sql, limit=limit))
         run.write_parquet(path)
         report = run.report()
         assert spark.read.parquet(path).count() == report.row_count == count

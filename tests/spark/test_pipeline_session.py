@@ -12,10 +12,12 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from flintmq.spark.failures import REASON_LENGTH_MAX, reason_of
-from flintmq.spark.java_runtime import JavaRuntimeError, require_java
-from flintmq.spark.session import SessionError, SessionSettings, job_session
-from flintmq.spark.shipping import is_local, package_zip, zip_content
+from flintmq.spark.runtime.failures import REASON_LENGTH_MAX, reason_of
+from flintmq.spark.runtime.java_runtime import JavaRuntimeError, require_java
+from flintmq.spark.runtime.session_settings import SessionError, SessionSettings, is_local
+from flintmq.spark.runtime.shipping import package_zip, zip_content
+from flintmq.spark.runtime.spark_session import job_session
+from tests.kits.spark.cluster import LIGHT_JAVA
 
 
 def fake_java(directory: Path, version: str) -> str:
@@ -118,9 +120,10 @@ def test_wrong_settings_are_refused(spark: SparkSession) -> None:
 PROGRAM = """
 import os, sys
 from pathlib import Path
-from flintmq.spark.session import SessionSettings, job_session
+from flintmq.spark.runtime.session_settings import SessionSettings
+from flintmq.spark.runtime.spark_session import job_session
 
-settings = SessionSettings(parallelism=1, conf={"spark.master": "none"} if sys.argv[1:] else {})
+settings = SessionSettings(parallelism=1, conf={"spark.driver.extraJavaOptions": sys.argv[1]})
 with job_session(settings) as spark:
     logs = list((Path(os.environ["XDG_STATE_HOME"]) / "flintmq").iterdir())
     assert len(logs) == 1, logs
@@ -130,7 +133,7 @@ with job_session(settings) as spark:
 
 def test_sparks_noise_goes_into_a_file_that_a_good_end_removes(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
+        [sys.executable, "-c", PROGRAM, LIGHT_JAVA],
         env=os.environ | {"XDG_STATE_HOME": str(tmp_path)},
         cwd=tmp_path,
         capture_output=True,

@@ -9,13 +9,13 @@ from xml.etree import ElementTree
 import pytest
 from pyspark.sql import SparkSession
 
-from flintmq.spark.jobs.stats import stats
-from flintmq.spark.jobs.stats_plot import PlotError, panels, plot_stats
-from flintmq.spark.jobs.stats_report import StatsReport, Top, TopicKind
-from flintmq.spark.options import OnCorrupt
-from tests.golden.golden_sets import golden_set
-from tests.spark.pipeline_kit import light_session, numbered, write_store
-from tests.unit.offline.stores import flip, log_file
+from flintmq.spark.jobs.stats.stats_plot import PlotError, panels, plot_stats
+from flintmq.spark.jobs.stats.stats_report import StatsReport, Top, TopicKind
+from flintmq.spark.jobs.stats.topic_stats import stats
+from flintmq.spark.options.store_options import OnCorrupt
+from tests.kits.golden.golden_sets import golden_set
+from tests.kits.spark.pipeline_kit import light_session, numbered, write_store
+from tests.kits.store.offline_stores import flip, log_file
 
 KINDS = golden_set("kinds")
 BASIC = golden_set("basic")

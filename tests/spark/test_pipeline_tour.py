@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from flintmq.cli.main import run
-from tests.spark.pipeline_kit import (
+from tests.kits.spark.pipeline_kit import (
     copy_store,
     light_session,
     numbered,

@@ -6,44 +6,24 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from flintmq.offline import find_store
 from flintmq.offline.layout import SizeOptions
-from flintmq.offline.rebuild import RebuildReport as SerialReport
-from flintmq.offline.rebuild import rebuild as rebuild_serially
-from flintmq.spark.jobs.rebuild import RebuildReport, rebuild
+from flintmq.spark.jobs.rebuild.parallel_rebuild import rebuild
 from flintmq.store.message_store import MessageStore
-from tests.golden.engine import config_of
-from tests.golden.golden_sets import (
+from tests.kits.golden.engine import config_of
+from tests.kits.golden.golden_sets import (
     DAMAGED_SET_NAMES,
     STORE_SET_NAMES,
     GoldenSet,
     damaged_set,
     golden_set,
 )
-from tests.spark.inline_spark import inline_spark
-from tests.spark.reading import SPLITS, split_size
-from tests.unit.offline.stores import LEVELS, content
+from tests.kits.spark.inline_spark import inline_spark
+from tests.kits.spark.reading import SPLITS, split_size
+from tests.kits.spark.rebuild_reports import assert_equal_reports, serially
+from tests.kits.store.offline_stores import content
 
 SETS = [golden_set(name) for name in STORE_SET_NAMES]
 SETS += [damaged_set(name) for name in DAMAGED_SET_NAMES]
-
-
-def serially(store: Path, output: Path, sizes: SizeOptions | None = None) -> SerialReport:
-    layout = find_store(store, sizes=sizes)
-    return rebuild_serially(layout, output, queues=True, index=True, delay_levels=LEVELS)
-
-
-def assert_equal_reports(ours: RebuildReport, serial: SerialReport) -> None:
-    for name in (
-        "record_count",
-        "queue_count",
-        "unit_count",
-        "index_file_count",
-        "index_entry_count",
-    ):
-        assert getattr(ours, name) == getattr(serial, name), name
-    assert ours.findings.counts == serial.findings.counts
-    assert sorted(map(str, ours.findings)) == sorted(map(str, serial.findings))
 
 
 @pytest.mark.parametrize("golden", SETS, ids=lambda golden: golden.name)
@@ -87,7 +67,7 @@ def test_spark_makes_the_files_that_the_engine_makes_of_the_log(
     rebuild(spark, golden.store, out=tmp_path / "out", split_size=size)
     root = tmp_path / "store"
     shutil.copytree(golden.store / "commitlog", root / "commitlog")
-    with MessageStore(config_of(golden.expected(), root), background=False):
+    with MessageStore.open(config_of(golden.expected(), root), background=False):
         pass
     made = content(tmp_path / "out" / "consumequeue")
     assert made == content(root / "consumequeue")

@@ -12,26 +12,26 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from flintmq.format.checkpoint import decode_checkpoint, encode_checkpoint
+from flintmq.format.stored.checkpoint import decode_checkpoint, encode_checkpoint
 from flintmq.offline.errors import OutputError, RequestError, StoreInUseError
 from flintmq.offline.rebuild import QueueWriter
 from flintmq.spark.errors import RebuildError
-from flintmq.spark.jobs import rebuild_stages, switch
-from flintmq.spark.jobs.build_directory import (
+from flintmq.spark.jobs.rebuild import rebuild_stages, switch
+from flintmq.spark.jobs.rebuild.build_directory import (
     IN_PLACE_NAME,
     old_directory,
     views_directory,
     within,
 )
-from flintmq.spark.jobs.rebuild import rebuild
-from flintmq.spark.jobs.switch import exchange_directories, finish_interrupted, switch_views
+from flintmq.spark.jobs.rebuild.parallel_rebuild import rebuild
+from flintmq.spark.jobs.rebuild.switch import exchange_directories, finish_interrupted, switch_views
 from flintmq.store.message_store import MessageStore
 from flintmq.testing.clock import ManualClock
-from tests.golden.engine import assert_serves, config_of, copy_store
-from tests.golden.golden_sets import golden_set
-from tests.spark.inline_spark import inline_spark
-from tests.spark.lock_holder import held_by_another_process
-from tests.unit.offline.stores import (
+from tests.kits.golden.engine import assert_serves, config_of, copy_store
+from tests.kits.golden.golden_sets import golden_set
+from tests.kits.spark.inline_spark import inline_spark
+from tests.kits.store.lock_holder import held_by_another_process
+from tests.kits.store.offline_stores import (
     START_MS,
     check,
     content,
@@ -79,7 +79,7 @@ def test_damaged_views_become_whole_and_the_engine_trusts_them(store: Path) -> N
     assert not (store / IN_PLACE_NAME).exists()
     assert problems(check(store)) == {}
     clock = ManualClock(START_MS + 10_000_000)
-    with MessageStore(small_config(store), clock=clock, background=False) as engine:
+    with MessageStore.open(small_config(store), clock=clock, background=False) as engine:
         assert engine.recovery_report.problems == []
         assert engine.recovery_report.start_reason == "exact marks"
         assert engine.recovery_report.records_scanned == 0
@@ -93,7 +93,7 @@ def test_what_java_wrote_opens_without_distrust(tmp_path: Path, name: str) -> No
     root = copy_store(golden, tmp_path, abort=name == "killed")
     rebuild(inline_spark(), root, in_place=True)
     assert problems(check(root)) == {}
-    with MessageStore(config_of(golden.expected(), root), background=False) as engine:
+    with MessageStore.open(config_of(golden.expected(), root), background=False) as engine:
         assert engine.recovery_report.problems == []
         assert engine.recovery_report.start_reason == "exact marks"
         assert_serves(engine, golden.messages())
@@ -116,7 +116,7 @@ def test_only_what_is_asked_for_is_replaced(store: Path, kept: str) -> None:
     assert content(store / kept) == before
     assert problems(check(store)) != {}
     clock = ManualClock(START_MS + 10_000_000)
-    with MessageStore(small_config(store), clock=clock, background=False) as engine:
+    with MessageStore.open(small_config(store), clock=clock, background=False) as engine:
         assert engine.recovery_report.start_reason == "exact marks"
         assert engine.recovery_report.problems == []
 
@@ -154,7 +154,7 @@ def test_a_store_that_a_broker_holds_is_refused(
 
 def test_a_store_that_this_process_runs_is_refused_and_stays_locked(store: Path) -> None:
     with (
-        MessageStore(small_config(store), clock=ManualClock(START_MS), background=False),
+        MessageStore.open(small_config(store), clock=ManualClock(START_MS), background=False),
         pytest.raises(StoreInUseError),
     ):
         rebuild(inline_spark(), store, in_place=True)
@@ -253,11 +253,11 @@ def test_old_views_come_back_when_there_are_no_new_ones(store: Path) -> None:
 CHILD = """
 import os, sys, time
 from pathlib import Path
-from flintmq.spark.jobs import rebuild as job
-from tests.golden.engine import assert_serves, config_of, copy_store
-from tests.golden.golden_sets import golden_set
-from tests.spark.inline_spark import inline_spark
-from tests.spark.lock_holder import held_by_another_process
+from flintmq.spark.jobs.rebuild import parallel_rebuild as job
+from tests.kits.golden.engine import assert_serves, config_of, copy_store
+from tests.kits.golden.golden_sets import golden_set
+from tests.kits.spark.inline_spark import inline_spark
+from tests.kits.store.lock_holder import held_by_another_process
 
 moment, root = sys.argv[1], Path(sys.argv[2])
 
@@ -310,7 +310,7 @@ DRIVER = """
 import sys
 from pathlib import Path
 from pyspark.sql import SparkSession
-from flintmq.spark.jobs.rebuild import rebuild
+from flintmq.spark.jobs.rebuild.parallel_rebuild import rebuild
 
 builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.driver.host", "127.0.0.1")

@@ -6,15 +6,16 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flintmq.format.index_file import ENTRY, ENTRY_SIZE
-from flintmq.format.record import CheckedRecord, check_record, encode_record
+from flintmq.format.stored.index_file import ENTRY, ENTRY_SIZE
+from flintmq.format.stored.record import CheckedRecord, check_record
+from flintmq.format.stored.record_encoding import encode_record
 from flintmq.kernels.compiled import as_bytes
 from flintmq.kernels.index import chain_breaks_at, first_entry_from, write_entries
 from flintmq.kernels.records import walk_records
-from flintmq.offline.derive import Derivation, UnitRun
-from flintmq.spark.derived import SplitViews
-from flintmq.spark.queue_numbers import QUEUES_AT_FIRST
-from tests.unit.offline.stores import HOST, LEVELS, START_MS
+from flintmq.offline.derive import Derivation, DerivedQueue
+from flintmq.spark.parallel_log.derived import SplitViews
+from flintmq.spark.parallel_log.queue_numbers import QUEUES_AT_FIRST
+from tests.kits.store.offline_stores import HOST, LEVELS, START_MS
 
 NAMES = ("TAGS", "KEYS", "UNIQ_KEY", "DELAY", "INNER_MULTI_DISPATCH", "TAG", "KEYSX", "", "é")
 VALUES = st.one_of(
@@ -44,13 +45,13 @@ class Collected:
         self.entries: list[tuple[int, int, int]] = []
         self.bad_levels: list[int] = []
 
-    def begin(self, run: UnitRun) -> None:
+    def begin(self, queue: DerivedQueue) -> None:
         pass
 
-    def take(self, run: UnitRun) -> None:
-        self.units[run.topic, run.queue_id] += bytes(run.units)
+    def take(self, queue: DerivedQueue) -> None:
+        self.units[queue.topic, queue.queue_id] += bytes(queue.units)
 
-    def jump(self, run: UnitRun, queue_offset: int, physical_offset: int) -> bool:
+    def jump(self, queue: DerivedQueue, queue_offset: int, physical_offset: int) -> bool:
         return True
 
     def bad_delay_level(self, record: CheckedRecord, reason: str) -> None:
@@ -130,11 +131,11 @@ def test_units_and_entries_are_those_of_the_serial_derivation(records: list[Writ
     data = log_of(records)
     views = derived(data)
     units, keys = serially(data)
-    runs, entries = views.runs(3), views.entries()
+    slices, entries = views.slices(3), views.entries()
     made: defaultdict[tuple[str, int], bytes] = defaultdict(bytes)
-    for run, queue in enumerate(runs.run_queue.tolist()):
-        topic, queue_id = runs.names[queue]
-        made[topic.decode("utf-8", "replace"), queue_id] += runs.run_units(run).tobytes()
+    for number, queue in enumerate(slices.slice_queue.tolist()):
+        topic, queue_id = slices.names[queue]
+        made[topic.decode("utf-8", "replace"), queue_id] += slices.units_of(number).tobytes()
     assert made == units.units
     assert [level.physical_offset for level in views.bad_levels] == units.bad_levels
     columns = (entries.hashes.tolist(), entries.offsets.tolist(), entries.times.tolist())
@@ -144,9 +145,9 @@ def test_units_and_entries_are_those_of_the_serial_derivation(records: list[Writ
 def test_more_queues_than_the_tables_had_room_for_at_first() -> None:
     count = 3 * QUEUES_AT_FIRST
     data = log_of([(b"t%d" % (number % 50), number, b"", 0) for number in range(count)] * 2)
-    runs = derived(data, rows_max=1000).runs(8)
-    assert len(runs.names) == len(set(runs.names)) == count
-    assert len(runs.run_at) == count
+    slices = derived(data, rows_max=1000).slices(8)
+    assert len(slices.names) == len(set(slices.names)) == count
+    assert len(slices.slice_at) == count
     assert sum(size for _, size in derived(data).topic_totals().values()) == len(data)
 
 

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from flintmq.format.record import encode_record
+from flintmq.format.stored.record_encoding import encode_record
 from flintmq.offline import find_store
 from flintmq.offline.layout import SizeOptions
 from flintmq.offline.rebuild import rebuild as rebuild_serially
-from flintmq.spark.jobs.rebuild import rebuild
-from flintmq.spark.jobs.verify import verify_stores
-from tests.spark.inline_spark import inline_spark
-from tests.spark.odd_stores import make_odd_store
-from tests.spark.test_rebuild_golden import assert_equal_reports, serially
-from tests.spark.test_verify_golden import assert_equal_reports as assert_equal_verified
-from tests.unit.offline.stores import (
+from flintmq.spark.jobs.rebuild.parallel_rebuild import rebuild
+from flintmq.spark.jobs.verify.parallel_verify import verify_stores
+from tests.kits.spark.inline_spark import inline_spark
+from tests.kits.spark.rebuild_reports import assert_equal_reports, serially
+from tests.kits.spark.verify_reports import assert_equal_reports as assert_equal_verified
+from tests.kits.store.odd_stores import make_odd_store
+from tests.kits.store.offline_stores import (
     ENTRIES,
     HOST,
     LEVELS,

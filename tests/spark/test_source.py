@@ -24,17 +24,17 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import LongType, StringType, StructType
 
 from flintmq.format.compression import CompressionType, compress
-from flintmq.model.message import Message
+from flintmq.model.message import PutMessage
 from flintmq.spark import ColumnError, CorruptLogError, OptionError
-from flintmq.spark.columns import arrow_schema, table_schema
-from flintmq.spark.options import SPLIT_SIZE, OnCorrupt, parse_options
-from flintmq.spark.plan import store_directories
-from flintmq.spark.row_filter import TIME_MAX_MS
+from flintmq.spark.options.store_options import SPLIT_SIZE, OnCorrupt, parse_options
+from flintmq.spark.rows.columns import arrow_schema, table_schema
+from flintmq.spark.rows.row_filter import TIME_MAX_MS
 from flintmq.spark.source import FilteringLogReader
+from flintmq.spark.stored.split_plan import store_directories
 from flintmq.store.message_store import MessageStore
 from flintmq.testing.clock import ManualClock
-from tests.golden.golden_sets import golden_set
-from tests.spark.reading import (
+from tests.kits.golden.golden_sets import golden_set
+from tests.kits.spark.reading import (
     load,
     make_projection,
     make_reader,
@@ -43,7 +43,7 @@ from tests.spark.reading import (
     rows_of,
     split_size,
 )
-from tests.unit.offline.stores import HOST, START_MS, make_store, small_config
+from tests.kits.store.offline_stores import HOST, START_MS, make_store, small_config
 
 ROLLED = golden_set("rolled").store
 BASIC = golden_set("basic").store
@@ -167,8 +167,8 @@ def test_columns_that_do_not_exist_are_refused() -> None:
 
 def put_one(root: Path, **fields: Any) -> None:
     config = small_config(root)
-    with MessageStore(config, clock=ManualClock(START_MS), background=False) as store:
-        assert store.put(Message(topic="t", born_host=HOST, store_host=HOST, **fields)).ok
+    with MessageStore.open(config, clock=ManualClock(START_MS), background=False) as store:
+        assert store.put(PutMessage(topic="t", born_host=HOST, store_host=HOST, **fields)).ok
         store.dispatch()
 
 
@@ -200,7 +200,7 @@ def test_a_time_beyond_all_calendars_is_null(tmp_path: Path) -> None:
 
 
 def test_batches_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flintmq.spark.batches.BATCH_BYTES_MAX", 1000)
+    monkeypatch.setattr("flintmq.spark.stored.split_batches.BATCH_BYTES_MAX", 1000)
     make_store(tmp_path)
     reader = make_reader(tmp_path)
     batches = [batch for split in reader.partitions() for batch in reader.read(split)]
@@ -227,9 +227,11 @@ def test_topic_and_times_select(tmp_path: Path) -> None:
 def long_store(root: Path) -> Path:
     """Write several files, each of which holds hours of messages."""
     clock = ManualClock(START_MS)
-    with MessageStore(small_config(root), clock=clock, background=False) as store:
+    with MessageStore.open(small_config(root), clock=clock, background=False) as store:
         for number in range(100):
-            message = Message(topic="t", body=b"%d" % number * 50, born_host=HOST, store_host=HOST)
+            message = PutMessage(
+                topic="t", body=b"%d" % number * 50, born_host=HOST, store_host=HOST
+            )
             assert store.put(message).ok
             clock.advance(3_600_000)
         store.dispatch()

@@ -9,17 +9,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructType
 
-from flintmq.format.index_file import key_text_hash
+from flintmq.format.stored.index_file import key_text_hash
 from flintmq.offline.layout import find_store
 from flintmq.offline.stat import stat
 from flintmq.spark import ColumnError, OptionError
 from flintmq.spark.errors import StateError
-from flintmq.spark.options import parse_options
+from flintmq.spark.options.store_options import parse_options
 from flintmq.spark.source import FlintSource
-from flintmq.spark.tables import TableReader
-from tests.golden.engine import copy_store
-from tests.golden.golden_sets import STORE_SET_NAMES, damaged_set, golden_set
-from tests.unit.offline.stores import make_store
+from flintmq.spark.stored.tables import TableReader
+from tests.kits.golden.engine import copy_store
+from tests.kits.golden.golden_sets import STORE_SET_NAMES, damaged_set, golden_set
+from tests.kits.store.offline_stores import make_store
 
 Rows = list[dict[str, Any]]
 BASIC, ROLLED = golden_set("basic").store, golden_set("rolled").store

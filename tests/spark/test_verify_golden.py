@@ -1,35 +1,25 @@
 """A parallel verification reports what the serial one reports."""
 
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from flintmq.offline import VerifyReport
-from flintmq.spark.jobs.verify import StoreReport, verify_stores
-from tests.golden.golden_sets import (
+from flintmq.spark.jobs.verify.parallel_verify import verify_stores
+from tests.kits.golden.golden_sets import (
     DAMAGED_SET_NAMES,
     STORE_SET_NAMES,
     GoldenSet,
     damaged_set,
     golden_set,
 )
-from tests.spark.inline_spark import inline_spark
-from tests.spark.reading import SPLITS, split_size
-from tests.unit.offline.stores import check
+from tests.kits.spark.inline_spark import inline_spark
+from tests.kits.spark.reading import SPLITS, split_size
+from tests.kits.spark.verify_reports import assert_equal_reports
+from tests.kits.store.offline_stores import check
 
 SETS = [golden_set(name) for name in STORE_SET_NAMES]
 SETS += [damaged_set(name) for name in DAMAGED_SET_NAMES]
-
-
-def assert_equal_reports(ours: StoreReport, serial: VerifyReport) -> None:
-    for field in fields(serial):
-        if field.name != "findings":
-            assert getattr(ours, field.name) == getattr(serial, field.name), field.name
-    assert ours.findings.counts == serial.findings.counts
-    assert ours.findings.shown == serial.findings.shown
-    assert sorted(map(str, ours.findings)) == sorted(map(str, serial.findings))
 
 
 @pytest.mark.parametrize("golden", SETS, ids=lambda golden: golden.name)

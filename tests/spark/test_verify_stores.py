@@ -7,12 +7,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from flintmq.offline.errors import NotAStoreError
-from flintmq.spark.jobs.verify import verify_stores
+from flintmq.spark.jobs.verify.parallel_verify import verify_stores
 from flintmq.store.message_store import MessageStore
 from flintmq.testing.clock import ManualClock
-from tests.spark.inline_spark import inline_spark
-from tests.spark.test_verify_golden import assert_equal_reports
-from tests.unit.offline.stores import (
+from tests.kits.spark.inline_spark import inline_spark
+from tests.kits.spark.verify_reports import assert_equal_reports
+from tests.kits.store.offline_stores import (
     START_MS,
     check,
     fingerprint,
@@ -29,7 +29,7 @@ from tests.unit.offline.stores import (
 
 def test_a_store_that_a_broker_runs_in_is_verified_as_it_stands(tmp_path: Path) -> None:
     root, clock = tmp_path / "store", ManualClock(START_MS)
-    with MessageStore(small_config(root), clock=clock, background=False) as store:
+    with MessageStore.open(small_config(root), clock=clock, background=False) as store:
         put(store, clock, 50)
         for number in range(50, 60):
             assert store.put(message(number)).ok

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 PROGRAM = """
-import importlib, pkgutil, sys
+import importlib, pkgutil, sys, threading
 
 class Refuse:
     names = {"pyspark", "pyarrow", "pandas", "numpy", "numba", "starlette", "uvicorn"}
@@ -17,8 +17,14 @@ class Refuse:
 sys.meta_path.insert(0, Refuse())
 import flintmq
 
-of_the_extra_fast = {"flintmq.store.compiled_runs", "flintmq.broker.compiled_sends"}
-core = "errors model format settings store remoting namesrv broker client offline cli testing"
+of_the_extra_fast = {
+    "flintmq.store.append_group.compiled_encoder",
+    "flintmq.broker.sending.compiled_answers",
+    "flintmq.broker.sending.compiled_sends",
+    "flintmq.broker.sending.known_headers",
+}
+core = "errors model format settings store filter remoting access"
+core += " namesrv broker client offline cli testing"
 count = 0
 for package in core.split():
     module = importlib.import_module(f"flintmq.{package}")
@@ -27,10 +33,11 @@ for package in core.split():
         if found.name not in of_the_extra_fast:
             importlib.import_module(found.name)
             count += 1
-from flintmq.broker.send_runs import Later, _load_compiled
-machine_code = Later(_load_compiled, ask_count=1)
+from flintmq.kernels.background_load import THREAD_NAME, LoadOnDemand
+from flintmq.store.append_group.encoder_choice import load_compiled_encoder
+machine_code = LoadOnDemand(load_compiled_encoder, ask_count=1)
 assert machine_code.get() is None
-machine_code.wait()
+[thread.join() for thread in threading.enumerate() if thread.name == THREAD_NAME]
 assert machine_code.get() is None
 print(count)
 """
@@ -50,3 +57,14 @@ def test_the_guard_refuses_what_belongs_to_an_extra() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert "belongs to an extra" in done.stderr
+
+
+def test_servers_without_access_control_load_no_yaml() -> None:
+    program = (
+        "import sys, flintmq.broker.broker, flintmq.namesrv.namesrv; "
+        "print([one for one in sys.modules if one.startswith(('yaml', 'flintmq.access'))])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("[]\n", "")

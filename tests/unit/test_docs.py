@@ -21,14 +21,9 @@ from typing import Final, NamedTuple
 import pytest
 
 from flintmq.format import fastjson, sys_flag
-from flintmq.format.batch import BatchItem, decode_batch, encode_batch
-from flintmq.format.checkpoint import MARKER, decode_checkpoint, encode_checkpoint
-from flintmq.format.consume_queue import PRE_BLANK, UNIT_SIZE, read_units
-from flintmq.format.consume_queue_ext import END_MARK, decode_ext_unit
 from flintmq.format.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
 from flintmq.format.errors import CorruptRecordError
 from flintmq.format.host import host_text, pack_host
-from flintmq.format.index_file import IndexEntry, IndexHeader, entry_position, slot_position
 from flintmq.format.java import index_hash, string_hash, tags_code
 from flintmq.format.message_id import (
     decode_offset_id,
@@ -36,23 +31,22 @@ from flintmq.format.message_id import (
     encode_offset_id,
 )
 from flintmq.format.properties import decode_properties, encode_properties
-from flintmq.format.record import (
-    BLANK_MAGIC,
-    MESSAGE_MAGIC,
-    Blank,
-    CheckedRecord,
-    check_record,
-    decode_record,
-    encode_blank,
-)
-from flintmq.model.message import Message, MessageBatch
+from flintmq.format.stored.batch import BatchItem, decode_batch, encode_batch
+from flintmq.format.stored.checkpoint import MARKER, decode_checkpoint, encode_checkpoint
+from flintmq.format.stored.consume_queue import PRE_BLANK, UNIT_SIZE, read_units
+from flintmq.format.stored.consume_queue_ext import END_MARK, decode_ext_unit
+from flintmq.format.stored.index_file import IndexEntry, IndexHeader, entry_position, slot_position
+from flintmq.format.stored.record import Blank, CheckedRecord, check_record, decode_record
+from flintmq.format.stored.record_encoding import encode_blank
+from flintmq.format.stored.record_layout import BLANK_MAGIC, MESSAGE_MAGIC
+from flintmq.model.message import MessageBatch, PutMessage
 from flintmq.model.property_names import DELAY, KEYS, TAGS, UNIQ_KEY
 from flintmq.store.config import StoreConfig
-from flintmq.store.files import LocalFiles
-from flintmq.store.key_index import IndexedMessage, KeyIndex
-from flintmq.store.mapped_file_queue import file_name
+from flintmq.store.files.local_files import LocalFiles
+from flintmq.store.files.mapped_file_queue import file_name
+from flintmq.store.log.torn_write import is_torn
 from flintmq.store.message_store import MessageStore
-from flintmq.store.torn_write import is_torn
+from flintmq.store.views.key_index import IndexedMessage, KeyIndex
 from flintmq.testing.clock import ManualClock
 
 ROOT: Final = Path(__file__).parents[2]
@@ -210,10 +204,10 @@ def _with_lengths(values: Mapping[str, Value], **others: Value) -> dict[str, Val
     return {**lengths, **values, **others}
 
 
-def _message(**fields: object) -> Message:
+def _message(**fields: object) -> PutMessage:
     common = {"topic": "TopicTest", "queue_id": 3, "born_timestamp": BORN_TIME}
     hosts = {"born_host": BORN_V4, "store_host": STORE_V4}
-    return Message(**(common | hosts | fields))  # type: ignore[arg-type]
+    return PutMessage(**(common | hosts | fields))  # type: ignore[arg-type]
 
 
 BATCH_BODY: Final = encode_batch(
@@ -230,7 +224,7 @@ def _write_example_store(root: Path) -> None:
         hash_slot_count=SLOTS,
         index_entry_count=6,
     )
-    with MessageStore(config, clock=ManualClock(STORE_TIME), background=False) as store:
+    with MessageStore.open(config, clock=ManualClock(STORE_TIME), background=False) as store:
         keys = {KEYS: "k1 k2", UNIQ_KEY: UNIQUE_ID, TAGS: "TagA"}
         store.put(_message(body=b"Hello RocketMQ", properties=keys))
         hosts = {"born_host": BORN_V6, "store_host": STORE_V6}
@@ -261,7 +255,7 @@ def _write_extended_store(root: Path) -> None:
         index_entry_count=6,
     )
     bitmap = bytes(range(1, 9))
-    with MessageStore(
+    with MessageStore.open(
         config,
         clock=ManualClock(STORE_TIME),
         background=False,

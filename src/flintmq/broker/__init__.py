@@ -8,6 +8,7 @@ __all__ = [
     "Broker",
     "BrokerConfig",
     "StoreConfig",
+    "failover",
     "misspelt_keys",
     "read_settings",
     "run_broker",

@@ -1,4 +1,4 @@
-"""A running broker: its parts, from the disk outwards."""
+"""A running broker: what it consists of, started from the disk outwards."""
 
 from __future__ import annotations
 
@@ -9,47 +9,74 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from flintmq.broker.clients import ConsumerGroup, ConsumerTable, ProducerTable
-from flintmq.broker.config import EDITABLE, SETTINGS, BrokerConfig
-from flintmq.broker.daily_totals import DailyTotals
-from flintmq.broker.durable_puts import DurablePuts
-from flintmq.broker.groups import GroupTable
-from flintmq.broker.held_pulls import HeldPulls
+from flintmq.broker.broker_registrar import BrokerRegistrar
+from flintmq.broker.config import EDITABLE, SETTINGS, BrokerConfig, bloom_filter
+from flintmq.broker.context import BrokerContext
 from flintmq.broker.hosts import packed_host
-from flintmq.broker.offsets import OffsetTable
-from flintmq.broker.parts import BrokerParts
-from flintmq.broker.processors.table import processor_table
-from flintmq.broker.pull_lanes import PullLanes
-from flintmq.broker.queue_locks import QueueLocks
-from flintmq.broker.registration import Registration
-from flintmq.broker.send_runs import SendRuns
-from flintmq.broker.statistics import BrokerStatistics
-from flintmq.broker.topics import TopicTable
-from flintmq.broker.transaction_check import TransactionCheck
-from flintmq.format.codes import RequestCode
-from flintmq.format.headers.clients import ConsumerGroupRequest
-from flintmq.remoting import BindError, ConnectionLostError, Limits, RemotingServer, bind
+from flintmq.broker.listening_ports import bind_ports
+from flintmq.broker.live_store_settings import live_values, with_live_values
+from flintmq.broker.processors.table import request_table
+from flintmq.broker.replication.ha_server import HaServer
+from flintmq.broker.replication.replica import Replica
+from flintmq.broker.replication.slave_table import SlaveTable
+from flintmq.broker.replication.table_sync import FollowedTables
+from flintmq.broker.statistics.broker_statistics import BrokerStatistics
+from flintmq.broker.statistics.daily_totals import DailyTotals
+from flintmq.broker.tables.client_tables import ConsumerGroup, ConsumerTable, ProducerTable
+from flintmq.broker.tables.filter_table import FilterTable
+from flintmq.broker.tables.group_table import GroupTable
+from flintmq.broker.tables.offset_table import OffsetTable
+from flintmq.broker.tables.queue_lock_table import QueueLocks
+from flintmq.broker.tables.topic_table import TopicTable
+from flintmq.broker.transactions.transaction_check import TransactionCheck
+from flintmq.broker.turn_watchdog import TurnWatchdog
+from flintmq.broker.waiting.cold_loads import ColdLoads
+from flintmq.broker.waiting.durable_puts import DurablePuts
+from flintmq.broker.waiting.held_pulls import HeldPulls
+from flintmq.broker.waiting.late_sends import LateSends
+from flintmq.broker.waiting.replicated_puts import ReplicatedPuts
+from flintmq.format.wire.codes import RequestCode
+from flintmq.format.wire.headers.clients import ConsumerGroupRequest
+from flintmq.model.property_names import REAL_TOPIC
+from flintmq.model.topics import SCHEDULE_TOPIC, TRACE_TOPIC, TRANS_HALF_TOPIC
+from flintmq.remoting import ConnectionLostError, RemotingServer
+from flintmq.remoting.fair_turns import FairTurns
+from flintmq.remoting.refusal_counts import RefusalCounts
+from flintmq.remoting.server_limits import server_limits
+from flintmq.remoting.tls_setup import outgoing_tls, server_tls
+from flintmq.settings.access_settings import access_file
 from flintmq.settings.live_config import LiveConfig
+from flintmq.store.clock import SystemClock
+from flintmq.store.config import BrokerRole
 from flintmq.store.errors import StoreError
+from flintmq.store.files.local_files import LocalFiles
+from flintmq.store.files.state_file import StateFile
 from flintmq.store.message_store import MessageStore
-from flintmq.store.state_file import StateFile
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from flintmq.access.access_control import AccessControl
+    from flintmq.format.wire.command import Command
     from flintmq.remoting import Connection
+    from flintmq.remoting.fair_turns import Steps
+    from flintmq.remoting.tls_listener import ServerTls
     from flintmq.store.clock import Clock
     from flintmq.store.config import StoreConfig
-    from flintmq.store.files import Files
+    from flintmq.store.files.interface import Files
 
 logger = logging.getLogger(__name__)
 
 EXPIRY_SCAN_MS: Final = 10_000
 SAMPLE_MS: Final = 10_000
+PERSIST_FILTERS_MS: Final = 10_000
 TICK_MS: Final = 100
-PORT_ATTEMPTS_MAX: Final = 50
+ROLL_WAIT_MS: Final = 2
+"""How long the loop waits for the next file of the log; sends wait without it afterwards."""
+DELIVER_COUNT_MAX: Final = 1000
+"""Delayed messages that are delivered in one tick."""
+DELIVER_STEP: Final = 25
 DRAIN_TIMEOUT_MS: Final = 6000
 
 
@@ -57,7 +84,7 @@ DRAIN_TIMEOUT_MS: Final = 6000
 class Broker:
     """A broker that accepts connections."""
 
-    parts: BrokerParts
+    context: BrokerContext
     server: RemotingServer
 
     @property
@@ -68,7 +95,7 @@ class Broker:
     @property
     def address(self) -> str:
         """Where clients find it."""
-        return self.parts.address
+        return self.context.address
 
 
 @asynccontextmanager
@@ -82,105 +109,217 @@ async def run_broker(
 ) -> AsyncIterator[Broker]:
     """Start a broker and yield it once it accepts connections and is registered.
 
-    Parts start from the disk outwards and stop in reverse, so no request can reach a store that
-    is closed, and everything accepted is on the disk before this returns.
+    Everything starts from the disk outwards and stops in reverse.  So no request can reach a store
+    that is closed, and everything accepted is on the disk before this returns.
     """
     async with AsyncExitStack() as stack:
-        sockets = _bind_ports(config)
-        for bound in sockets:
+        tls = server_tls(config)
+        *sockets, for_slaves = bind_ports(config, store_config)
+        for bound in (*sockets, for_slaves):
             stack.callback(bound.close)
         config = replace(config, listen_port=sockets[0].getsockname()[1])
-        store = stack.enter_context(MessageStore(store_config, clock=clock, files=files))
-        parts = _make_parts(config, store, overlay)
-        stack.push_async_callback(_persist_finally, parts)
-        registration = Registration(
-            parts.topics,
-            config=lambda: parts.config,
-            address=parts.address,
-            ha_address=f"{config.ip2}:{config.listen_port + 1}",
+        store_config = replace(store_config, ha_listen_port=for_slaves.getsockname()[1])
+        files, clock = files or LocalFiles(), clock or SystemClock()
+        filters = _filter_table(config, store_config, files, clock)
+        notes = store_config.calculate_filter_bit_map and store_config.enable_consume_queue_ext
+        store = stack.enter_context(
+            MessageStore.open(
+                store_config,
+                clock=clock,
+                files=files,
+                filter_bitmap=filters.bitmap if notes else None,
+                roll_wait_ms=ROLL_WAIT_MS,
+            )
         )
-        stack.push_async_callback(_run_housekeeping(parts))
-        server = await stack.enter_async_context(_listen(parts, sockets))
-        stack.push_async_callback(_drain_puts, parts)
-        stack.callback(parts.held.close)
-        parts.topics.on_change = registration.trigger
-        stack.push_async_callback(registration.stop)
-        await registration.start()
-        logger.info("broker ready: address=%s store=%s", parts.address, store_config.root)
-        yield Broker(parts, server)
+        context = _make_context(config, store, filters, overlay)
+        stack.push_async_callback(_persist_finally, context)
+        if config.acl_enable:
+            context.access = await stack.enter_async_context(_access_control(context))
+        stack.callback(context.cold_loads.close)
+        registrar = BrokerRegistrar(
+            context.topics,
+            config=lambda: context.config,
+            address=context.address,
+            ha_address=f"{config.ip2}:{store_config.ha_listen_port}",
+            turns=context.turns,
+            sign=_signer(config),
+            tls=outgoing_tls(config, use_tls=config.use_tls),
+        )
+        context.ha_server = await stack.enter_async_context(_serve_slaves(context, for_slaves))
+        stack.push_async_callback(_run_housekeeping(context))
+        stack.enter_context(context.watchdog.watching())
+        server = await stack.enter_async_context(_listen(context, sockets, tls))
+        stack.push_async_callback(_drain_puts, context)
+        stack.callback(context.late_sends.close)
+        stack.callback(context.held.close)
+        if context.is_slave:
+            context.replica = await stack.enter_async_context(_follow_master(context))
+            registrar.master_told = context.replica.master_told
+        context.topics.on_change = registrar.trigger
+        stack.push_async_callback(registrar.stop)
+        await registrar.start()
+        logger.info("broker ready: address=%s store=%s", context.address, store_config.root)
+        yield Broker(context, server)
 
 
-def _bind_ports(config: BrokerConfig) -> list[socket.socket]:
-    """Bind the port and, two below it, that of the fast channel."""
-    for _ in range(PORT_ATTEMPTS_MAX):
-        main = bind(config.bind_address, config.listen_port)
-        try:
-            fast = bind(config.bind_address, main.getsockname()[1] - 2)
-        except (BindError, OverflowError):
-            main.close()
-            if config.listen_port != 0:
-                raise
-            continue  # Someone else has the lower port of the pair that the system chose.
-        return [main, fast]
-    raise BindError(config.bind_address, "no two free ports were found")
+def _filter_table(
+    config: BrokerConfig, store_config: StoreConfig, files: Files, clock: Clock
+) -> FilterTable:
+    """Return the SQL92 subscriptions; a store needs them when it recovers, to note who matches."""
+    filters = FilterTable(
+        StateFile(store_config.root / "config" / "consumerFilter.json", files=files),
+        bloom=bloom_filter(store_config),
+        now_ms=clock.now_ms,
+        clean_span_ms=config.filter_clean_span_ms,
+    )
+    filters.load()
+    return filters
 
 
-def _make_parts(config: BrokerConfig, store: MessageStore, overlay: Path | None) -> BrokerParts:
+def _make_context(
+    config: BrokerConfig, store: MessageStore, filters: FilterTable, overlay: Path | None
+) -> BrokerContext:
     directory, clock = store.config.root / "config", store.clock
 
     def changed(config: BrokerConfig, _: frozenset[str]) -> None:
-        store.retention.file_reserved_hours = config.file_reserved_hours
+        store.reconfigure(with_live_values(store.config, config))
 
-    config = replace(config, file_reserved_hours=store.config.file_reserved_hours)
+    config = replace(config, **live_values(store.config))
     live = LiveConfig(config, SETTINGS, editable=EDITABLE, overlay=overlay, on_change=changed)
+    live.check = lambda config: with_live_values(store.config, config)
     live.load()
 
     def state(name: str) -> StateFile:
         return StateFile(directory / name, files=store.files)
 
+    refused = RefusalCounts()
     topics = TopicTable(
         state("topics.json"),
+        refused=refused,
+        has_light_queues=store.config.enable_lmq,
         config=lambda: live.current,
         now_ms=clock.now_ms,
         delay_level_count=store.delay_levels.max_level,
     )
     groups = GroupTable(
-        state("subscriptionGroup.json"), config=lambda: live.current, now_ms=clock.now_ms
+        state("subscriptionGroup.json"),
+        config=lambda: live.current,
+        now_ms=clock.now_ms,
+        has_light_queues=store.config.enable_lmq,
     )
-    offsets = OffsetTable(state("consumerOffset.json"))
+    offsets = _make_offsets(state, has_light_queues=store.config.enable_lmq)
     for table in (topics, groups, offsets):
         table.load()
-    held = HeldPulls(store)
+    held = HeldPulls(store, refused=refused, count_max=lambda: live.current.held_pull_count_max)
+    slaves = SlaveTable(lag_size_max=store.config.ha_slave_lag_size_max)
 
-    def dispatch() -> None:
-        store.dispatch()
-        held.wake()
-
+    watchdog = TurnWatchdog(config.long_turn_ms)
     statistics = BrokerStatistics(cluster=config.cluster, now_ms=clock.now_ms)
-    parts = BrokerParts(
+    context = BrokerContext(
         live_config=live,
         clock=clock,
         store=store,
-        puts=DurablePuts(store, dispatch=dispatch),
+        puts=_make_puts(store, slaves, lambda: context.dispatch()),
         topics=topics,
         groups=groups,
         offsets=offsets,
-        consumers=ConsumerTable(on_change=lambda group: _notify_members(parts, group)),
+        filters=filters,
+        consumers=ConsumerTable(
+            on_change=lambda group: _notify_members(context, group), on_empty=filters.unregister
+        ),
         producers=ProducerTable(),
-        locks=QueueLocks(),
+        locks=QueueLocks(config.lock_expiry_ms),
         held=held,
+        cold_loads=ColdLoads(),
+        late_sends=LateSends(store, dispatch=lambda: context.dispatch()),
+        slaves=slaves,
         statistics=statistics,
         daily=DailyTotals(statistics, now_ms=clock.now_ms),
+        watchdog=watchdog,
+        turns=_watched_turns(watchdog),
+        refused=refused,
         store_host=packed_host(config.ip1, config.listen_port),
         address=f"{config.ip1}:{config.listen_port}",
     )
-    return parts
+    return context
 
 
-def _notify_members(parts: BrokerParts, group: ConsumerGroup) -> None:
-    """Let all members of a group share its queues out anew."""
-    config = parts.groups.look(group.name)
-    if not parts.config.notify_ids_changed or (
+def _make_offsets(state: Callable[[str], StateFile], *, has_light_queues: bool) -> OffsetTable:
+    """Return the table of offsets; with light queues it has a file of its own, as in RocketMQ."""
+    if has_light_queues:
+        older = state("consumerOffset.json")
+        return OffsetTable(state("lmqConsumerOffset.json"), older=older)
+    return OffsetTable(state("consumerOffset.json"))
+
+
+def _make_puts(
+    store: MessageStore, slaves: SlaveTable, dispatch: Callable[[], None]
+) -> DurablePuts:
+    if store.config.broker_role is BrokerRole.SYNC_MASTER:
+        return ReplicatedPuts(store, slaves, dispatch=dispatch)
+    return DurablePuts(store, dispatch=dispatch)
+
+
+def _serve_slaves(
+    context: BrokerContext, bound: socket.socket
+) -> AbstractAsyncContextManager[HaServer]:
+    return HaServer.listen(
+        bound,
+        context.store,
+        context.slaves,
+        cold_loads=context.cold_loads,
+        now_ms=lambda: int(context.clock.monotonic() * 1000),
+    )
+
+
+def _follow_master(context: BrokerContext) -> AbstractAsyncContextManager[Replica]:
+    store = context.store
+    return Replica.run(
+        store,
+        FollowedTables(context.topics, context.groups, context.offsets, store.schedule.follow),
+        dispatch=context.dispatch,
+        turns=context.turns,
+        sign=_signer(context.config),
+        tls=outgoing_tls(context.config, use_tls=context.config.use_tls),
+    )
+
+
+def _access_control(context: BrokerContext) -> AbstractAsyncContextManager[AccessControl]:
+    # Who has no access files needs no YAML either.
+    from flintmq.access.access_start import run_access_control
+
+    config, store = context.config, context.store
+
+    def topic_at(offset: int) -> str | None:
+        record = store.look(offset) if offset >= 0 else None
+        if record is None:
+            return None
+        is_waiting = record.topic in (SCHEDULE_TOPIC, TRANS_HALF_TOPIC)
+        return record.properties.get(REAL_TOPIC, record.topic) if is_waiting else record.topic
+
+    return run_access_control(
+        access_file(config.acl_file, config.rocketmq_home),
+        white_list_grants=config.acl_white_list_grants,
+        reload_interval_ms=config.acl_reload_interval_ms,
+        now_ms=context.clock.now_ms,
+        topic_at=topic_at,
+        open_topics=frozenset({TRACE_TOPIC, config.trace_topic}),
+    )
+
+
+def _signer(config: BrokerConfig) -> Callable[[Command], None] | None:
+    """Return what signs the requests of the broker itself, if it has an account for that."""
+    if not config.acl_credentials_file:
+        return None
+    from flintmq.access.credentials_file import read_signer
+
+    return read_signer(Path(config.acl_credentials_file))
+
+
+def _notify_members(context: BrokerContext, group: ConsumerGroup) -> None:
+    """Tell all members of a group to share out its queues again."""
+    config = context.groups.look(group.name)
+    if not context.config.notify_ids_changed or (
         config is not None and not config.notify_ids_changed_enable
     ):
         return
@@ -191,54 +330,69 @@ def _notify_members(parts: BrokerParts, group: ConsumerGroup) -> None:
 
 
 def _listen(
-    parts: BrokerParts, sockets: list[socket.socket]
+    context: BrokerContext, sockets: list[socket.socket], tls: ServerTls | None
 ) -> AbstractAsyncContextManager[RemotingServer]:
     def closed(connection: Connection) -> None:
-        parts.consumers.lost(connection)
-        parts.producers.lost(connection)
+        context.consumers.lost(connection)
+        context.producers.lost(connection)
+        context.held.drop(connection)
 
     return RemotingServer.listen(
-        processor_table(parts),
+        request_table(context),
         sockets=sockets,
-        limits=Limits(idle_timeout_ms=parts.config.idle_timeout_s * 1000),
-        gatherer=PullLanes(parts, SendRuns(parts)),
+        limits=server_limits(context.config),
         on_close=closed,
-        on_end_of_read=parts.dispatch,
+        on_end_of_read=context.dispatch,
+        turns=context.turns,
+        tls=tls,
+        refused=context.refused,
     )
+
+
+def _watched_turns(watchdog: TurnWatchdog) -> FairTurns:
+    """Return turns whose long slices are noted, under the request that came last in them."""
+
+    def ended(seconds: float, cause: int | str) -> None:
+        if isinstance(cause, int):
+            is_known = cause in RequestCode.__members__.values()
+            cause = RequestCode(cause).name if is_known else "unknown request"
+        watchdog.note(cause, seconds)
+
+    turns = FairTurns()
+    if watchdog.threshold_ms:
+        turns.when_long(watchdog.threshold_ms / 1000, ended)
+    return turns
 
 
 # -- housekeeping ------------------------------------------------------------------------------
 
 
-def _run_housekeeping(parts: BrokerParts) -> Callable[[], Awaitable[None]]:
-    """Start what happens by the clock; return how to stop it."""
-
-    def deliver() -> None:
-        parts.store.schedule.deliver_due()
-        parts.dispatch()
+def _run_housekeeping(context: BrokerContext) -> Callable[[], Awaitable[None]]:
+    """Start the jobs that are done from time to time; return how to stop them."""
 
     def expire() -> None:
-        now_ms = parts.clock.now_ms()
-        parts.consumers.expire(now_ms)
-        parts.producers.expire(now_ms)
-        parts.locks.expire(now_ms)
-        parts.held.drop_gone()
+        now_ms = context.clock.now_ms()
+        context.consumers.expire(now_ms)
+        context.producers.expire(now_ms)
+        context.locks.expire(now_ms)
 
     def sample() -> None:
-        parts.statistics.sample()
-        parts.daily.sample()
+        context.statistics.sample()
+        context.daily.sample()
 
     jobs = {
-        "deliver": (deliver, TICK_MS),
         "expire": (expire, EXPIRY_SCAN_MS),
         "sample": (sample, SAMPLE_MS),
     }
     tasks = [
-        asyncio.create_task(_repeat(job, interval_ms), name=name)
+        asyncio.create_task(_repeat(job, interval_ms, context.watchdog), name=name)
         for name, (job, interval_ms) in jobs.items()
     ]
-    tasks.append(asyncio.create_task(_persist_offsets(parts), name="persist offsets"))
-    tasks.append(asyncio.create_task(_check_transactions(parts), name="check transactions"))
+    tasks.append(asyncio.create_task(_persist_offsets(context), name="persist offsets"))
+    tasks.append(asyncio.create_task(_persist_filters(context), name="persist filters"))
+    if not context.is_slave:
+        tasks.append(asyncio.create_task(_deliver_delayed(context), name="deliver"))
+        tasks.append(asyncio.create_task(_check_transactions(context), name="check transactions"))
 
     async def stop() -> None:
         for task in tasks:
@@ -248,41 +402,77 @@ def _run_housekeeping(parts: BrokerParts) -> Callable[[], Awaitable[None]]:
     return stop
 
 
-async def _repeat(job: Callable[[], None], interval_ms: int) -> None:
+async def _repeat(job: Callable[[], None], interval_ms: int, watchdog: TurnWatchdog) -> None:
     while True:
         await asyncio.sleep(interval_ms / 1000)
         try:
-            job()
+            with watchdog.measure(job.__name__):
+                job()
         except Exception:
             # One failure must not end what has to go on for as long as the broker does.
             logger.exception("housekeeping failed: job=%s", job.__name__)
 
 
-async def _persist_offsets(parts: BrokerParts) -> None:
+async def _persist_offsets(context: BrokerContext) -> None:
     while True:
-        await asyncio.sleep(parts.config.flush_offsets_interval_ms / 1000)
+        await asyncio.sleep(context.config.flush_offsets_interval_ms / 1000)
         try:
-            await parts.offsets.persist_in_thread()
-        except StoreError:
-            logger.exception("consumer offsets could not be written")
+            await context.offsets.keeper.save_in_thread()
+        except StoreError as error:
+            # The error names the file and the reason; a full disk would repeat a traceback often.
+            logger.error("consumer offsets could not be written: reason=%s", error)  # noqa: TRY400
 
 
-async def _check_transactions(parts: BrokerParts) -> None:
-    check = TransactionCheck(parts)
+async def _persist_filters(context: BrokerContext) -> None:
     while True:
-        await asyncio.sleep(parts.config.transaction_check_interval_ms / 1000)
+        await asyncio.sleep(PERSIST_FILTERS_MS / 1000)
         try:
-            check.run()
+            context.filters.clean()
+            await context.filters.keeper.save_in_thread()
+        except StoreError as error:
+            logger.error("SQL92 subscriptions could not be written: reason=%s", error)  # noqa: TRY400
+
+
+async def _deliver_delayed(context: BrokerContext) -> None:
+    while True:
+        await asyncio.sleep(TICK_MS / 1000)
+        try:
+            await context.turns.run(delivery_steps(context), "delayed messages")
+        except Exception:
+            logger.exception("delayed messages could not be delivered")
+
+
+def delivery_steps(context: BrokerContext) -> Steps[None]:
+    """Deliver what is due, some messages between two interruptions."""
+    for _ in range(DELIVER_COUNT_MAX // DELIVER_STEP):
+        delivered = context.store.schedule.deliver_due(DELIVER_STEP)
+        context.dispatch()
+        if not delivered:
+            return
+        yield
+
+
+async def _check_transactions(context: BrokerContext) -> None:
+    check = TransactionCheck(context)
+    while True:
+        await asyncio.sleep(context.config.transaction_check_interval_ms / 1000)
+        try:
+            await context.turns.run(check.steps(), "check transactions")
         except Exception:
             logger.exception("transactions could not be checked")
 
 
-async def _drain_puts(parts: BrokerParts) -> None:
+async def _drain_puts(context: BrokerContext) -> None:
     """Let the answers that wait for the disk leave before connections are closed."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(DRAIN_TIMEOUT_MS / 1000):
-            await parts.puts.idle()
+            await context.puts.idle()
 
 
-async def _persist_finally(parts: BrokerParts) -> None:
-    parts.offsets.persist()
+async def _persist_finally(context: BrokerContext) -> None:
+    """Write what is not on the disk yet; one table that cannot be written keeps no other back."""
+    for table in (context.topics, context.groups, context.offsets, context.filters):
+        try:
+            table.keeper.save_now()
+        except StoreError as error:
+            logger.error("state could not be written: reason=%s", error)  # noqa: TRY400

@@ -6,10 +6,14 @@ same keys as RocketMQ's, in one file.
 
 import os
 import socket
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
+from flintmq.broker.live_store_settings import LIVE_STORE_KEYS, LiveStoreSettings
+from flintmq.filter.bloom import BloomFilter
+from flintmq.format.errors import HostError
+from flintmq.format.host import parse_address
 from flintmq.remoting.addresses import LOOPBACK, local_address
 from flintmq.settings import (
     LONG_MAX,
@@ -19,14 +23,16 @@ from flintmq.settings import (
     from_properties,
     number,
     optional,
+    refusals,
+    refuse,
     settings_of,
     switch,
     text,
     to_properties,
     unknown_keys,
 )
-from flintmq.settings.properties import ConfigError
-from flintmq.settings.server import ServerSettings
+from flintmq.settings.access_settings import access_file
+from flintmq.settings.property_files import ConfigError
 from flintmq.store.config import SETTINGS as STORE_SETTINGS
 from flintmq.store.config import BrokerRole, StoreConfig
 
@@ -37,7 +43,7 @@ _SEND_THREADS: Final = min(_PROCESSORS, 4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(ServerSettings):
+class BrokerConfig(LiveStoreSettings):
     """Settings of one broker.  Times are milliseconds.
 
     Settings that steer Java's own machinery (its thread pools and buffers) are read, checked and
@@ -47,12 +53,13 @@ class BrokerConfig(ServerSettings):
     # Who it is and where
     cluster: str = text("brokerClusterName", "DefaultCluster", owner=_BROKER)
     name: str = text("brokerName", "", owner=_BROKER)
-    """Without one, the name of the machine."""
+    """If it is not set, the name of the machine is used."""
     broker_id: int = number("brokerId", 0, maximum=LONG_MAX, owner=_BROKER)
     ip1: str = text("brokerIP1", "", owner=_BROKER)
-    """The address that clients are told; without one, that on which the broker listens."""
+    """The address that clients are told; if it is not set, the one that the broker listens on."""
     ip2: str = text("brokerIP2", "", owner=_BROKER)
-    bind_address: str = text("bindAddress", LOOPBACK, owner=Owner.FLINTMQ)
+    bind_address: str = text("bindAddress", "", owner=Owner.FLINTMQ)
+    """The address to listen on; if it is not set, ``brokerIP1``, and without that, loopback."""
     listen_port: int = number("listenPort", 10911, maximum=65535, owner=Owner.SERVER)
     namesrv_addr: str | None = optional("namesrvAddr", owner=_BROKER)
     fetch_namesrv_addr: bool = switch("fetchNamesrvAddrByAddressServer", owner=_BROKER)
@@ -85,6 +92,11 @@ class BrokerConfig(ServerSettings):
     slave_read: bool = switch("slaveReadEnable", owner=_BROKER)
     store_replies: bool = switch("storeReplyMessageEnable", True, owner=_BROKER)
     property_filter: bool = switch("enablePropertyFilter", owner=_BROKER)
+    """Whether consumers may choose messages by SQL92."""
+    filter_retry: bool = switch("filterSupportRetry", owner=_BROKER)
+    filter_clean_span_ms: int = number(
+        "filterDataCleanTimeSpan", 86_400_000, maximum=LONG_MAX, owner=_BROKER
+    )
     disable_slow_consumers: bool = switch("disableConsumeIfConsumerReadSlowly", owner=_BROKER)
     slow_consumer_bytes: int = number(
         "consumerFallbehindThreshold", 16 << 30, maximum=LONG_MAX, owner=_BROKER
@@ -108,15 +120,9 @@ class BrokerConfig(ServerSettings):
     flush_offsets_interval_ms: int = number(
         "flushConsumerOffsetInterval", 5000, minimum=1, owner=_BROKER
     )
-    idle_timeout_s: int = number(
-        "serverChannelMaxIdleTimeSeconds", 120, minimum=1, owner=Owner.SERVER
-    )
     config_black_list: str = text(
         "configBlackList", "configBlackList;brokerConfigPath", owner=_BROKER
     )
-
-    # Of the store: what of it may be changed while a broker runs
-    file_reserved_hours: int = number("fileReservedTime", 72)
 
     # Flow control
     fast_failure: bool = switch("brokerFastFailureEnable", True, owner=_BROKER)
@@ -131,12 +137,22 @@ class BrokerConfig(ServerSettings):
         "endTransactionPoolQueueCapacity", 100_000, owner=_BROKER
     )
 
-    # Our own
-    machine_code: bool = switch("machineCode", True, owner=Owner.FLINTMQ)
-    """Whether a broker under load may load machine code, where numba is installed."""
+    lock_expiry_ms: int = number(
+        "rocketmq.broker.rebalance.lockMaxLiveTime", 60_000, minimum=1, owner=Owner.SYSTEM
+    )
 
-    # Not built yet, refused where they would change what a client may rely on
+    # Our own
+    held_pull_count_max: int = number("maxHeldPulls", 100_000, owner=Owner.FLINTMQ)
+    """Pulls that may wait for messages; one more is answered at once that there is nothing."""
+    new_topics_per_minute_max: int = number("maxAutoCreatedTopicsPerMinute", 0, owner=Owner.FLINTMQ)
+    """Topics that sends may make in a minute; one more is refused.  0: any number."""
+    long_turn_ms: int = number("longTurnMillis", 50, owner=Owner.FLINTMQ)
+    """Turns of the event loop that take so long are counted and logged with their cause; 0: none"""
+
+    # Access control
     acl_enable: bool = switch("aclEnable", owner=_BROKER)
+    acl_credentials_file: str | None = optional("aclCredentialsFile", owner=Owner.FLINTMQ)
+    """An access key and a secret key, with which the broker signs what it sends name servers."""
 
     # Java's own machinery
     put_queue_capacity: int = number("putThreadPoolQueueCapacity", 10_000, owner=_BROKER)
@@ -176,10 +192,6 @@ class BrokerConfig(ServerSettings):
     commercial_base_count: int = number("commercialBaseCount", 1, owner=_BROKER)
     transfer_by_heap: bool = switch("transferMsgByHeap", True, owner=_BROKER)
     delay_time_max: int = number("maxDelayTime", 40, owner=_BROKER)
-    filter_retry: bool = switch("filterSupportRetry", owner=_BROKER)
-    filter_clean_span_ms: int = number(
-        "filterDataCleanTimeSpan", 86_400_000, maximum=LONG_MAX, owner=_BROKER
-    )
     isolate_log: bool = switch("isolateLogEnable", owner=_BROKER)
     store_plug_in: str = text("messageStorePlugIn", "", owner=_BROKER)
     client_worker_threads: int = number("clientWorkerThreads", 4, owner=Owner.CLIENT)
@@ -203,20 +215,36 @@ class BrokerConfig(ServerSettings):
         check_ranges(SETTINGS, self)
         if not self.name:
             object.__setattr__(self, "name", socket.gethostname() or "DEFAULT_BROKER")
+        if not self.bind_address:
+            object.__setattr__(self, "bind_address", self.ip1 or LOOPBACK)
         if not self.ip1:
-            is_any = self.bind_address in ("", "0.0.0.0", "::")
+            is_any = self.bind_address in ("0.0.0.0", "::")
             object.__setattr__(self, "ip1", local_address() if is_any else self.bind_address)
         if not self.ip2:
             object.__setattr__(self, "ip2", self.ip1)
         if self.acl_enable:
-            raise ConfigError("aclEnable", "true", "false: this broker has no access control yet")
-        if self.use_tls:
-            raise ConfigError("useTLS", "true", "false: this broker has no TLS yet")
-        if self.property_filter:
-            allowed = "false: this broker has no SQL92 filter yet"
-            raise ConfigError("enablePropertyFilter", "true", allowed)
+            access_file(self.acl_file, self.rocketmq_home)
+        refuse(self._contradictions())
+
+    def _contradictions(self) -> Iterator[ConfigError]:
+        """Yield what cannot be, and what would silently not be done."""
         if 0 < self.listen_port <= 2:
-            raise ConfigError("listenPort", self.listen_port, "0, or above 2")
+            yield ConfigError("listenPort", self.listen_port, "0, or above 2")
+        if self.store_plug_in:
+            yield ConfigError(
+                "messageStorePlugIn", self.store_plug_in, "nothing: Java classes are not run here"
+            )
+        if self.disable_slow_consumers:
+            allowed = "false: groups that fall behind are not disabled here"
+            yield ConfigError("disableConsumeIfConsumerReadSlowly", "true", allowed)
+        if self.fetch_namesrv_addr:
+            allowed = "false: name servers are told by namesrvAddr, -n or NAMESRV_ADDR"
+            yield ConfigError("fetchNamesrvAddrByAddressServer", "true", allowed)
+        for address in self.namesrv_addresses:
+            try:
+                parse_address(address)
+            except HostError:
+                yield ConfigError("namesrvAddr", self.namesrv_addr, "host:port, with ; between")
 
     @property
     def namesrv_addresses(self) -> tuple[str, ...]:
@@ -240,13 +268,16 @@ EDITABLE: Final = frozenset(
         "autoCreateSubscriptionGroup",
         "autoCreateTopicEnable",
         "brokerPermission",
-        "consumerFallbehindThreshold",
         "defaultTopicQueueNums",
-        "disableConsumeIfConsumerReadSlowly",
-        "fileReservedTime",
+        "enablePropertyFilter",
+        "filterSupportRetry",
+        "forceRegister",
         "longPollingEnable",
+        "namesrvAddr",
         "notifyConsumerIdsChangedEnable",
         "regionId",
+        "registerBrokerTimeoutMills",
+        "registerNameServerPeriod",
         "rejectTransactionMessage",
         "shortPollingTimeMills",
         "slaveReadEnable",
@@ -256,25 +287,51 @@ EDITABLE: Final = frozenset(
         "transactionCheckInterval",
         "transactionCheckMax",
         "transactionTimeOut",
+        *LIVE_STORE_KEYS,
     }
 )
-"""What may be changed while a broker runs: nothing that is a path, a port, an address or a name."""
+"""The settings that may be changed while a broker runs: no path, no port and no name is one."""
 
 
 def read_settings(properties: Mapping[str, str]) -> tuple[BrokerConfig, StoreConfig]:
-    """Return the settings of a broker and its store, made consistent as RocketMQ does."""
-    broker, store = (
-        BrokerConfig.from_properties(properties),
-        StoreConfig.from_properties(properties),
-    )
+    """Return the settings of a broker and its store, made consistent as RocketMQ does.
+
+    ConfigError tells all that is refused, not only the first of it.
+    """
+    refused = [*refusals(SETTINGS, properties), *refusals(STORE_SETTINGS, properties)]
+    wrong = {error.key for error in refused}
+    sound = {key: value for key, value in properties.items() if key not in wrong}
+    try:
+        broker = BrokerConfig.from_properties(sound)
+    except ConfigError as error:
+        refused.append(error)
+    try:
+        store = StoreConfig.from_properties(sound)
+    except ConfigError as error:
+        refused.append(error)
+    refuse(refused)
     if store.broker_role is BrokerRole.SLAVE:
-        raise ConfigError("brokerRole", "SLAVE", "a master: this broker does not replicate yet")
-    if store.broker_role is BrokerRole.SYNC_MASTER:
-        allowed = "ASYNC_MASTER: this broker does not replicate yet"
-        raise ConfigError("brokerRole", "SYNC_MASTER", allowed)
-    if broker.broker_id != 0:
+        if broker.broker_id == 0:
+            raise ConfigError("brokerId", 0, "above 0 for a slave")
+    elif broker.broker_id != 0:
         raise ConfigError("brokerId", broker.broker_id, "0 for a master")
-    return broker, store
+    # RocketMQ always takes the port above that of the broker, whatever the file says.
+    ha_port = store.ha_listen_port if "haListenPort" in properties else 0
+    if ha_port == 0 and broker.listen_port:
+        ha_port = broker.listen_port + 1
+    return broker, replace(
+        store, ext_bit_map_length=bloom_filter(store).bit_count, ha_listen_port=ha_port
+    )
+
+
+def bloom_filter(store: StoreConfig) -> BloomFilter:
+    """Return the bloom filter that notes in queues which SQL92 subscriptions a message satisfies.
+
+    Its size overrides ``bitMapLengthConsumeQueueExt``, as in RocketMQ.
+    """
+    return BloomFilter.of(
+        error_percent=store.bloom_error_rate_max, consumer_count=store.bloom_consumer_count
+    )
 
 
 def misspelt_keys(properties: Mapping[str, str]) -> dict[str, str | None]:

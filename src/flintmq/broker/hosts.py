@@ -16,7 +16,7 @@ _CACHE_SIZE: Final = 65_536
 
 @functools.lru_cache(maxsize=_CACHE_SIZE)
 def packed_host(address: str, port: int) -> bytes:
-    """Return an address and port as records have them; IPv4 stays IPv4, however it came."""
+    """Return an address and port as records have them; an IPv4 address mapped to IPv6 is IPv4."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
         parsed = parsed.ipv4_mapped
@@ -24,5 +24,7 @@ def packed_host(address: str, port: int) -> bytes:
 
 
 def packed_peer(connection: Peer) -> bytes:
-    """Return the address of the other side of a connection."""
-    return packed_host(*connection.peer)
+    """Return the address and port of the other side of a connection as records have them."""
+    address, port = connection.peer
+    # A peer that was gone when its connection was accepted has no address.
+    return packed_host(address or "0.0.0.0", port)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flintmq.format.properties import encode_properties
-from flintmq.model.message import Message
+from flintmq.model.message import PutMessage
 
 if TYPE_CHECKING:
-    from flintmq.format.record import Record
+    from flintmq.format.stored.record import Record
 
 
-def copy_of(record: Record, properties: dict[str, str]) -> Message:
+def copy_of(record: Record, properties: dict[str, str]) -> PutMessage:
     """Return a stored message to be put again, with other properties."""
-    return Message(
+    return PutMessage(
         topic=record.topic,
         queue_id=record.queue_id,
         body=bytes(record.body),

@@ -1,1 +1,5 @@
 """The ``flintmq`` command: arguments, logging, progress, exit codes."""
+
+__all__ = [
+    "main",
+]

@@ -25,13 +25,13 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command; its module is loaded now."""
-        place = self._commands_at.get(cmd_name)
-        if place is None:
+        location = self._commands_at.get(cmd_name)
+        if location is None:
             return super().get_command(ctx, cmd_name)
-        module, _, attribute = place.partition(":")
+        module, _, attribute = location.partition(":")
         with _collector_paused():
             command = getattr(importlib.import_module(module), attribute)
-        assert isinstance(command, click.Command), place
+        assert isinstance(command, click.Command), location
         return command
 
 

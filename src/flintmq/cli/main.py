@@ -10,8 +10,8 @@ import click
 import flintmq as package
 from flintmq.cli.exit_codes import EXIT_INTERRUPTED, EXIT_UNREADABLE
 from flintmq.cli.lazy_group import LazyGroup
-from flintmq.cli.output import OutputClosedError
-from flintmq.cli.text import printable
+from flintmq.cli.output.console import OutputClosedError
+from flintmq.cli.output.text import printable
 from flintmq.errors import FlintError
 
 
@@ -24,11 +24,11 @@ def _print_version(context: click.Context, _: click.Parameter, is_wanted: bool) 
 @click.group(
     cls=LazyGroup,
     commands_at={
-        "serve": "flintmq.cli.serve:serve_command",
-        "namesrv": "flintmq.cli.namesrv:namesrv_command",
-        "broker": "flintmq.cli.broker:broker_command",
-        "store": "flintmq.cli.store:store",
-        "pipeline": "flintmq.cli.pipeline:pipeline",
+        "serve": "flintmq.cli.servers.serve_command:serve_command",
+        "namesrv": "flintmq.cli.servers.namesrv_command:namesrv_command",
+        "broker": "flintmq.cli.servers.broker_command:broker_command",
+        "store": "flintmq.cli.store.store_commands:store_group",
+        "pipeline": "flintmq.cli.pipeline.pipeline_group:pipeline",
     },
     context_settings={"help_option_names": ["-h", "--help"]},
 )

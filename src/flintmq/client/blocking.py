@@ -1,34 +1,98 @@
 """Blocking faces of the asynchronous client: one event loop in a thread behind each.
 
-The asynchronous code is the only implementation; nothing is done twice here.
+The asynchronous code is the only implementation; nothing is done twice here.  A face has every
+method of its asynchronous twin, with the same parameters.  Only ``client`` is missing: a client
+belongs to the event loop in which it was opened, and so cannot be shared between faces.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
-from flintmq.client.lite_pull_consumer import AsyncLitePullConsumer
-from flintmq.client.loop_thread import InThread, LoopThread, now
-from flintmq.client.producer import AsyncProducer
-from flintmq.client.pull_consumer import AsyncPullConsumer
-from flintmq.client.push_consumer import AsyncPushConsumer
-from flintmq.model.subscription import EVERYTHING
+from flintmq.client.consuming.handlers import is_in_handler_of
+from flintmq.client.consuming.push_consumer import AsyncPushConsumer
+from flintmq.client.loop_thread import InThread, LoopThread
+from flintmq.client.producing.producer import (
+    BATCH_SIZE,
+    DEFAULT_GROUP,
+    REQUEST_TIMEOUT_MS,
+    AsyncProducer,
+)
+from flintmq.client.pulling.lite_pull_consumer import (
+    POLL_COUNT,
+    POLL_TIMEOUT_MS,
+    AsyncLitePullConsumer,
+)
+from flintmq.client.pulling.pull_consumer import AsyncPullConsumer
+from flintmq.client.pulling.puller import PULL_COUNT
+from flintmq.client.stop_signals import stopping_signals
+from flintmq.model.subscription import EVERYTHING, TAG
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from flintmq.client.messages import Message, ReceivedMessage, SendResult
-    from flintmq.client.pulling import PullResult
+    from flintmq.client.assigning.sharing import SharingRules
+    from flintmq.client.consuming.consume_hooks import ConsumeHook, MessageFilter
+    from flintmq.client.consuming.handlers import Handler
+    from flintmq.client.consuming.push_settings import PushArguments, PushSettings
+    from flintmq.client.messaging.messages import Message, ReceivedMessage, SendResult
+    from flintmq.client.messaging.transaction_listener import (
+        TransactionListener,
+        TransactionResult,
+    )
+    from flintmq.client.options import ClientKeywords, ClientOptions
+    from flintmq.client.producing.producer import SendHook
+    from flintmq.client.producing.producer_settings import ProducerArguments, ProducerSettings
+    from flintmq.client.pulling.lite_pull_settings import LitePullArguments, LitePullSettings
+    from flintmq.client.pulling.puller import PullResult
     from flintmq.model.message_queue import MessageQueue
 
 __all__ = ["LitePullConsumer", "LoopThread", "Producer", "PullConsumer", "PushConsumer"]
 
+_T = TypeVar("_T")
+
+
+def _checked(make: Callable[[], _T]) -> Callable[[], _T]:
+    """Return ``make`` after a trial: a wrong argument is an error before a thread is started."""
+    make()
+    return make
+
 
 class Producer(InThread[AsyncProducer]):
-    """`AsyncProducer` for code without asyncio; it may be used from several threads."""
+    """`AsyncProducer` for code without asyncio; it may be used from several threads.
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(lambda: AsyncProducer(**options))
+    Plain methods of a transaction listener are called in threads of their own.  Hooks are called
+    in the thread of the event loop: they must not block, and cannot use the producer.
+
+    It may be opened before a process forks (gunicorn with ``--preload``, Celery, multiprocessing):
+    in the child it connects anew at its next use.
+    """
+
+    _noun = "producer"
+    _reopens_after_fork = True
+
+    def __init__(
+        self,
+        *,
+        group: str = DEFAULT_GROUP,
+        transaction_listener: TransactionListener | None = None,
+        hooks: Sequence[SendHook] = (),
+        settings: ProducerSettings | None = None,
+        options: ClientOptions | None = None,
+        **keywords: Unpack[ProducerArguments],
+    ) -> None:
+        super().__init__(
+            _checked(
+                lambda: AsyncProducer(
+                    group=group,
+                    transaction_listener=transaction_listener,
+                    hooks=hooks,
+                    settings=settings,
+                    options=options,
+                    **keywords,
+                )
+            )
+        )
 
     def send(
         self,
@@ -38,172 +102,307 @@ class Producer(InThread[AsyncProducer]):
         timeout_ms: int | None = None,
     ) -> SendResult:
         """Send a message and return where it was stored."""
-        thread, producer = self._opened()
-        return thread.run(producer.send(message, queue=queue, timeout_ms=timeout_ms))
+        return self._await(AsyncProducer.send, message, queue=queue, timeout_ms=timeout_ms)
 
     def send_batch(
-        self, messages: Iterable[Message], *, queue: MessageQueue | None = None
+        self,
+        messages: Iterable[Message],
+        *,
+        queue: MessageQueue | None = None,
+        batch_size: int = BATCH_SIZE,
+        timeout_ms: int | None = None,
     ) -> list[SendResult]:
-        """Send messages of one topic together."""
-        thread, producer = self._opened()
-        return thread.run(producer.send_batch(list(messages), queue=queue))
+        """Send messages of one topic together, cut into batches of ``batch_size`` bytes."""
+        return self._await(
+            AsyncProducer.send_batch,
+            # A generator of the caller runs in the caller's thread.
+            list(messages),
+            queue=queue,
+            batch_size=batch_size,
+            timeout_ms=timeout_ms,
+        )
 
     def send_one_way(self, message: Message, *, queue: MessageQueue | None = None) -> None:
         """Send a message without waiting for an answer."""
-        thread, producer = self._opened()
-        thread.run(producer.send_one_way(message, queue=queue))
+        self._await(AsyncProducer.send_one_way, message, queue=queue)
+
+    def send_in_transaction(
+        self, message: Message, argument: object = None, *, timeout_ms: int | None = None
+    ) -> TransactionResult:
+        """Send a message that consumers see only if the listener's local part commits."""
+        return self._await(
+            AsyncProducer.send_in_transaction, message, argument, timeout_ms=timeout_ms
+        )
+
+    def request(self, message: Message, *, timeout_ms: int = REQUEST_TIMEOUT_MS) -> ReceivedMessage:
+        """Send a message and return the reply of the consumer that gets it."""
+        return self._await(AsyncProducer.request, message, timeout_ms=timeout_ms)
+
+    def reply(self, asked: ReceivedMessage, body: bytes) -> None:
+        """Reply to a message that somebody waits for."""
+        self._await(AsyncProducer.reply, asked, body)
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues that a topic can be sent to."""
-        thread, producer = self._opened()
-        return thread.run(producer.queues(topic))
+        return self._await(AsyncProducer.queues, topic)
 
 
 class PushConsumer(InThread[AsyncPushConsumer]):
-    """`AsyncPushConsumer` for code without asyncio; handlers run in threads of their own."""
+    """`AsyncPushConsumer` for code without asyncio; plain handlers run in threads of their own."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(lambda: AsyncPushConsumer(**options))
+    _noun = "consumer"
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        subscriptions: Mapping[str, str],
+        handler: Handler,
+        expression_type: str = TAG,
+        hooks: Sequence[ConsumeHook] = (),
+        filters: Sequence[MessageFilter] = (),
+        settings: PushSettings | None = None,
+        sharing: SharingRules | None = None,
+        options: ClientOptions | None = None,
+        **keywords: Unpack[PushArguments],
+    ) -> None:
+        super().__init__(
+            _checked(
+                lambda: AsyncPushConsumer(
+                    group=group,
+                    subscriptions=subscriptions,
+                    handler=handler,
+                    expression_type=expression_type,
+                    hooks=hooks,
+                    filters=filters,
+                    settings=settings,
+                    sharing=sharing,
+                    options=options,
+                    **keywords,
+                )
+            )
+        )
+
+    def close(self) -> None:
+        """Close the consumer and end its thread; raise what a handler has stopped it with.
+
+        A handler that calls this does not wait for its own end: the consumer stops as soon as
+        handlers have ended.
+        """
+        if self._member is not None and is_in_handler_of(self._member):
+            self._call(AsyncPushConsumer.stop_soon, None)
+        else:
+            self._finish(AsyncPushConsumer.close)
+
+    def wait(self) -> None:
+        """Wait until the consumer is closed; raise what a handler has stopped it with."""
+        self._await(AsyncPushConsumer.wait)
+
+    def run(self) -> None:
+        """Open the consumer and consume until SIGTERM or SIGINT comes.
+
+        Then finish what is being handled, within ``stop_timeout_ms``, commit, and return.  A second
+        signal does what it would have done without this.  Call it in the main thread.
+        """
+        with stopping_signals() as signals, self:
+            thread, member = self._opened()
+            signals.connect(lambda: thread.call_soon(member.stop_soon, None))
+            self.wait()
+
+    def subscribe(
+        self, topic: str, expression: str = EVERYTHING, expression_type: str = TAG
+    ) -> None:
+        """Consume one more topic, or choose other messages of one, from now on."""
+        self._await(AsyncPushConsumer.subscribe, topic, expression, expression_type)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Consume nothing more of a topic; what was handled is committed."""
+        self._await(AsyncPushConsumer.unsubscribe, topic)
 
     def suspend(self) -> None:
-        """Pull nothing more for the time being."""
-        thread, consumer = self._opened()
-        thread.run(now(consumer.suspend))
+        """Pull nothing more for the time being; what is held is still consumed."""
+        self._call(AsyncPushConsumer.suspend)
 
     def resume(self) -> None:
-        """Go on."""
-        thread, consumer = self._opened()
-        thread.run(now(consumer.resume))
+        """Pull again after `suspend`."""
+        self._call(AsyncPushConsumer.resume)
+
+    @property
+    def assigned(self) -> frozenset[MessageQueue]:
+        """The queues that this member has now."""
+        return self._call(lambda consumer: consumer.assigned)
 
 
 class PullConsumer(InThread[AsyncPullConsumer]):
-    """`AsyncPullConsumer` for code without asyncio."""
+    """`AsyncPullConsumer` for code without asyncio; a fork of the process connects anew."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(lambda: AsyncPullConsumer(**options))
+    _noun = "consumer"
+    _reopens_after_fork = True
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        options: ClientOptions | None = None,
+        **keywords: Unpack[ClientKeywords],
+    ) -> None:
+        super().__init__(
+            _checked(lambda: AsyncPullConsumer(group=group, options=options, **keywords))
+        )
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic."""
-        thread, consumer = self._opened()
-        return thread.run(consumer.queues(topic))
+        return self._await(AsyncPullConsumer.queues, topic)
 
-    def pull(self, queue: MessageQueue, offset: int, **options: Any) -> PullResult:
-        """Pull from an offset on; the options are those of `AsyncPullConsumer.pull`."""
-        thread, consumer = self._opened()
-        return thread.run(consumer.pull(queue, offset, **options))
+    def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        expression: str = EVERYTHING,
+        expression_type: str = TAG,
+        count_max: int = PULL_COUNT,
+        wait_ms: int = 0,
+    ) -> PullResult:
+        """Pull from an offset on; with ``wait_ms`` the broker waits so long for a message."""
+        return self._await(
+            AsyncPullConsumer.pull,
+            queue,
+            offset,
+            expression=expression,
+            expression_type=expression_type,
+            count_max=count_max,
+            wait_ms=wait_ms,
+        )
 
     def begin_offset(self, queue: MessageQueue) -> int:
         """Return the offset of the oldest message of a queue."""
-        thread, consumer = self._opened()
-        return thread.run(consumer.begin_offset(queue))
+        return self._await(AsyncPullConsumer.begin_offset, queue)
 
     def end_offset(self, queue: MessageQueue) -> int:
         """Return the offset that the next message of a queue gets."""
-        thread, consumer = self._opened()
-        return thread.run(consumer.end_offset(queue))
+        return self._await(AsyncPullConsumer.end_offset, queue)
 
     def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the offset nearest to a store time."""
-        thread, consumer = self._opened()
-        return thread.run(consumer.offset_at(queue, timestamp_ms))
+        return self._await(AsyncPullConsumer.offset_at, queue, timestamp_ms)
 
     def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Commit how far the group has come."""
-        thread, consumer = self._opened()
-        thread.run(consumer.commit(queue, offset))
+        """Commit how far the group has come, and wait until the broker has it."""
+        self._await(AsyncPullConsumer.commit, queue, offset)
 
     def committed(self, queue: MessageQueue) -> int | None:
         """Return what the group has committed; None if nothing."""
-        thread, consumer = self._opened()
-        return thread.run(consumer.committed(queue))
+        return self._await(AsyncPullConsumer.committed, queue)
 
     def lag(self, queue: MessageQueue) -> int:
         """Return how many messages come after what the group has committed."""
-        thread, consumer = self._opened()
-        return thread.run(consumer.lag(queue))
+        return self._await(AsyncPullConsumer.lag, queue)
+
+    def send_back(self, message: ReceivedMessage, *, delay_level: int = 0) -> bool:
+        """Have a message delivered to the group again, later; return whether a broker has it."""
+        return self._await(AsyncPullConsumer.send_back, message, delay_level=delay_level)
 
 
 class LitePullConsumer(InThread[AsyncLitePullConsumer]):
     """`AsyncLitePullConsumer` for code without asyncio; ``for message in consumer`` works."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(lambda: AsyncLitePullConsumer(**options))
+    _noun = "consumer"
 
-    def subscribe(self, topic: str, expression: str = EVERYTHING) -> None:
+    def __init__(
+        self,
+        *,
+        group: str,
+        subscriptions: Mapping[str, str] | None = None,
+        expression_type: str = TAG,
+        settings: LitePullSettings | None = None,
+        sharing: SharingRules | None = None,
+        options: ClientOptions | None = None,
+        **keywords: Unpack[LitePullArguments],
+    ) -> None:
+        super().__init__(
+            _checked(
+                lambda: AsyncLitePullConsumer(
+                    group=group,
+                    subscriptions=subscriptions,
+                    expression_type=expression_type,
+                    settings=settings,
+                    sharing=sharing,
+                    options=options,
+                    **keywords,
+                )
+            )
+        )
+
+    def close(self) -> None:
+        """Stop; the messages given last do not count as consumed unless they were committed."""
+        self._finish(AsyncLitePullConsumer.close)
+
+    def subscribe(
+        self, topic: str, expression: str = EVERYTHING, expression_type: str = TAG
+    ) -> None:
         """Share the queues of a topic with the other members of the group."""
-        thread, consumer = self._opened()
-        thread.run(consumer.subscribe(topic, expression))
+        self._await(AsyncLitePullConsumer.subscribe, topic, expression, expression_type)
 
     def assign(self, queues: Iterable[MessageQueue], expression: str = EVERYTHING) -> None:
-        """Consume exactly these queues."""
-        thread, consumer = self._opened()
-        thread.run(consumer.assign(list(queues), expression))
+        """Consume exactly these queues, whatever other members do."""
+        self._await(AsyncLitePullConsumer.assign, list(queues), expression)
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic."""
-        thread, consumer = self._opened()
-        return thread.run(consumer.queues(topic))
+        return self._await(AsyncLitePullConsumer.queues, topic)
 
     @property
     def assigned(self) -> frozenset[MessageQueue]:
-        """The queues that this consumer has now."""
-        return self._opened()[1].assigned
+        """The queues that this member has now."""
+        return self._call(lambda consumer: consumer.assigned)
 
-    def poll(self, **options: int) -> list[ReceivedMessage]:
-        """Return the next messages; the options are those of `AsyncLitePullConsumer.poll`."""
-        thread, consumer = self._opened()
-        return thread.run(consumer.poll(**options))
+    def poll(
+        self, *, timeout_ms: int = POLL_TIMEOUT_MS, count_max: int = POLL_COUNT
+    ) -> list[ReceivedMessage]:
+        """Return the next messages of one queue; none if none come in time."""
+        return self._await(AsyncLitePullConsumer.poll, timeout_ms=timeout_ms, count_max=count_max)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         while True:
             yield from self.poll(count_max=1)
 
     def position(self, queue: MessageQueue) -> int:
-        """Return the offset from which on messages will be given."""
-        thread, consumer = self._opened()
-        return thread.run(now(lambda: consumer.position(queue)))
+        """Return the offset of the message that is given next."""
+        return self._call(AsyncLitePullConsumer.position, queue)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at an offset within the queue."""
-        thread, consumer = self._opened()
-        thread.run(consumer.seek(queue, offset))
+        """Continue at an offset within the queue."""
+        self._await(AsyncLitePullConsumer.seek, queue, offset)
 
     def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on with the oldest message of a queue."""
-        thread, consumer = self._opened()
-        thread.run(consumer.seek_to_begin(queue))
+        """Continue with the oldest message of a queue."""
+        self._await(AsyncLitePullConsumer.seek_to_begin, queue)
 
     def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on with what comes from now on."""
-        thread, consumer = self._opened()
-        thread.run(consumer.seek_to_end(queue))
+        """Continue with messages that are stored from now on."""
+        self._await(AsyncLitePullConsumer.seek_to_end, queue)
 
     def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
-        """Go on with what was stored at a time."""
-        thread, consumer = self._opened()
-        thread.run(consumer.seek_to_time(queue, timestamp_ms))
+        """Continue with the message that was stored nearest to a time."""
+        self._await(AsyncLitePullConsumer.seek_to_time, queue, timestamp_ms)
 
     def pause(self, *queues: MessageQueue) -> None:
         """Give nothing of these queues for the time being."""
-        thread, consumer = self._opened()
-        thread.run(now(lambda: consumer.pause(*queues)))
+        self._call(AsyncLitePullConsumer.pause, *queues)
 
     def resume(self, *queues: MessageQueue) -> None:
         """Give messages of these queues again."""
-        thread, consumer = self._opened()
-        thread.run(now(lambda: consumer.resume(*queues)))
+        self._call(AsyncLitePullConsumer.resume, *queues)
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Commit everything given so far, or given offsets."""
-        thread, consumer = self._opened()
-        thread.run(consumer.commit(offsets))
+        """Commit everything given so far, or given offsets, and wait until brokers have it."""
+        self._await(AsyncLitePullConsumer.commit, offsets)
 
     def committed(self, queue: MessageQueue) -> int | None:
         """Return what the group has committed; None if nothing."""
-        thread, consumer = self._opened()
-        return thread.run(consumer.committed(queue))
+        return self._await(AsyncLitePullConsumer.committed, queue)
 
     def lag(self) -> dict[MessageQueue, int]:
         """Return how many messages each queue has from its position on."""
-        thread, consumer = self._opened()
-        return thread.run(consumer.lag())
+        return self._await(AsyncLitePullConsumer.lag)

@@ -1,12 +1,12 @@
-"""What producers and consumers share: a client, their own or a shared one, and a clean end."""
+"""The base of producers and consumers: it opens a client of its own or uses a shared one."""
 
 from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
+from flintmq.client.closing_time import ClosingTime
 from flintmq.client.errors import UsageError
 from flintmq.client.instance import ClientInstance
 from flintmq.client.options import ClientOptions
@@ -21,11 +21,15 @@ class ClientUser(ABC):
     _noun: ClassVar[str] = "consumer"
 
     def __init__(
-        self, shared: ClientInstance | None, options: dict[str, Any], *, stream: bool = False
+        self,
+        shared: ClientInstance | None,
+        options: ClientOptions | None,
+        *,
+        stream: bool = False,
     ) -> None:
-        if shared is not None and options:
+        if shared is not None and options is not None:
             raise UsageError("options belong to the client that is shared")
-        self._options = ClientOptions(**options) if shared is None else shared.options
+        self._options = (options or ClientOptions()) if shared is None else shared.options
         self.namespace = self._options.namespace
         self._shared = shared
         self._stream = stream
@@ -43,55 +47,63 @@ class ClientUser(ABC):
         """Connect and begin; `close` ends it."""
         if self._client is not None:
             raise UsageError(f"the {self._noun} is open already")
-        async with AsyncExitStack() as stack:
-            client = self._shared
-            if client is None:
-                client = ClientInstance(self._options, stream=self._stream)
-                await stack.enter_async_context(client)
-            self._client = client
-            try:
-                await self._begin(client)
-            except BaseException:
-                # Nothing of what was half started stays behind.
-                await self._end(client, is_failed=True)
-                self._client = None
-                raise
-            self._stack = stack.pop_all()
+        client = self._shared
+        if client is None:
+            client = await ClientInstance(self._options, stream=self._stream).start()
+        self._client = client
+        try:
+            await self._begin(client)
+        except BaseException:
+            # Nothing of what was half started stays behind.
+            await self._close(is_failed=True)
+            raise
         return self
 
     @abstractmethod
     async def _begin(self, client: ClientInstance) -> None:
-        """Start what is this user's own."""
+        """Start what this producer or consumer adds to its client."""
 
     @abstractmethod
-    async def _end(self, client: ClientInstance, *, is_failed: bool) -> None:
-        """End it, however far it has come; ``is_failed`` tells of an exception of the user."""
+    async def _end(self, client: ClientInstance, closing: ClosingTime, *, is_failed: bool) -> None:
+        """Stop what `_begin` has started, however far it came.
+
+        ``is_failed`` says that the block of the user has raised.
+        """
+
+    @property
+    def _stop_timeout_ms(self) -> int:
+        """How long `close` may take."""
+        return self._options.request_timeout_ms
 
     async def close(self) -> None:
-        """End; a second call, also at the same time, waits for the first."""
+        """Stop; a second call, also at the same time, waits for the first."""
         await self._close(is_failed=False)
 
-    async def _close(self, *, is_failed: bool) -> None:
+    async def _close(self, *, is_failed: bool, closing: ClosingTime | None = None) -> None:
         if self._client is None:
             return
         if self._closing is None:
-            self._closing = asyncio.create_task(self._close_once(is_failed=is_failed), name="close")
-        closing = self._closing
+            work = self._close_once(
+                closing or ClosingTime(self._stop_timeout_ms), is_failed=is_failed
+            )
+            self._closing = asyncio.create_task(work, name="close")
+        task = self._closing
         try:
-            await asyncio.shield(closing)
+            await asyncio.shield(task)
         except asyncio.CancelledError:
             # A caller that is cancelled must not keep queues from being handed over.
-            await asyncio.gather(closing, return_exceptions=True)
+            await asyncio.gather(task, return_exceptions=True)
             raise
 
-    async def _close_once(self, *, is_failed: bool) -> None:
+    async def _close_once(self, closing: ClosingTime, *, is_failed: bool) -> None:
         client = self.client
         try:
-            await self._end(client, is_failed=is_failed)
+            await self._end(client, closing, is_failed=is_failed)
         finally:
             self._client = None
             self._closing = None
-            await self._stack.aclose()
+            if self._shared is None:
+                await client.close(closing)
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -103,3 +115,8 @@ class ClientUser(ABC):
         trace: TracebackType | None,
     ) -> None:
         await self._close(is_failed=kind is not None)
+
+
+async def close_within(user: ClientUser, closing: ClosingTime) -> None:
+    """Close a producer or consumer as a part of something larger that has its own time."""
+    await user._close(is_failed=False, closing=closing)

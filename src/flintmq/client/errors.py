@@ -1,11 +1,11 @@
-"""What goes wrong for users of a client: by cause, with what to do next."""
+"""Errors that users of a client see: one class for each cause, with the next step if known."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from flintmq.errors import FlintError
-from flintmq.format.codes import ResponseCode
+from flintmq.format.wire.codes import ResponseCode
 
 
 class ClientError(FlintError):
@@ -14,6 +14,18 @@ class ClientError(FlintError):
 
 class UsageError(ClientError):
     """The call itself makes no sense: a closed client, a message without a body, a bad name."""
+
+
+class UnreadableBodyError(ClientError):
+    """The body of a message says that it is compressed and cannot be decompressed."""
+
+    def __init__(self, message_id: str, reason: str) -> None:
+        self.message_id = message_id
+        self.reason = reason
+        super().__init__(
+            f"the body of message {message_id} cannot be decompressed: {reason}; "
+            "stored_body has its bytes"
+        )
 
 
 class NoNameServerError(ClientError):
@@ -46,6 +58,10 @@ class RequestTimeoutError(ClientError):
     retriable: ClassVar[bool] = True
 
 
+_DENIAL: Final = "AclException"
+"""The word by which servers of RocketMQ, and ours, say that a request is denied."""
+
+
 class ResponseError(ClientError):
     """A server answered with a code other than success.
 
@@ -56,8 +72,10 @@ class ResponseError(ClientError):
     next_step: ClassVar[str] = ""
     _kinds: ClassVar[dict[int, type[ResponseError]]] = {}
 
-    def __init_subclass__(cls, *, code: int) -> None:
-        """Register a kind of answer."""
+    def __init_subclass__(cls, *, code: int | None = None) -> None:
+        """Register a kind of answer; one without a code of its own is told by its words."""
+        if code is None:
+            return
         assert code not in ResponseError._kinds, f"two classes for code {code}"
         ResponseError._kinds[code] = cls
         cls.code = code
@@ -77,6 +95,8 @@ class ResponseError(ClientError):
     @classmethod
     def for_code(cls, code: int, remark: str | None, *, address: str = "") -> ResponseError:
         """Return the error for an answer."""
+        if code == ResponseCode.SYSTEM_ERROR and remark and _DENIAL in remark:
+            return AccessDeniedError(remark, address=address)
         kind = cls._kinds.get(code)
         if kind is None:
             return ResponseError(remark, address=address, code=code)
@@ -87,6 +107,16 @@ class SystemFailureError(ResponseError, code=ResponseCode.SYSTEM_ERROR):
     """The server failed, or refuses for a reason that has no code of its own."""
 
     retriable: ClassVar[bool] = True
+
+
+class AccessDeniedError(SystemFailureError):
+    """The server has access control, and the account may not do this or is not known there.
+
+    Nothing but the words tells it from other failures: servers of RocketMQ have no code for it.
+    """
+
+    retriable: ClassVar[bool] = False
+    next_step: ClassVar[str] = "see the credentials of the client and the accounts of the server"
 
 
 class SystemBusyError(ResponseError, code=ResponseCode.SYSTEM_BUSY):
@@ -109,7 +139,7 @@ class ServiceNotAvailableError(ResponseError, code=ResponseCode.SERVICE_NOT_AVAI
 
 
 class NoPermissionError(ResponseError, code=ResponseCode.NO_PERMISSION):
-    """The topic, the group or the broker does not allow it."""
+    """The topic, the group or the broker does not allow the request."""
 
 
 class TopicNotExistError(ResponseError, code=ResponseCode.TOPIC_NOT_EXIST):
@@ -119,7 +149,7 @@ class TopicNotExistError(ResponseError, code=ResponseCode.TOPIC_NOT_EXIST):
 
 
 class NotFoundError(ResponseError, code=ResponseCode.QUERY_NOT_FOUND):
-    """There is nothing of what was asked for."""
+    """The server has nothing that matches the request."""
 
 
 class SubscriptionParseError(ResponseError, code=ResponseCode.SUBSCRIPTION_PARSE_FAILED):

@@ -1,7 +1,8 @@
 """One client: what its producers and consumers share.
 
-Connections, routes, heartbeats and the timers live here; members register, and are asked what
-concerns them.  There is no global state: who wants to share a client hands it on.
+It owns the connections, the routes, the heartbeats and the timers.  Producers and consumers
+register with it, and it passes the requests of brokers on to them.  There is no global state: a
+client is shared by handing it to several producers and consumers.
 """
 
 from __future__ import annotations
@@ -11,18 +12,22 @@ import contextlib
 import logging
 import os
 import time
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
+from weakref import WeakKeyDictionary
 
+from flintmq.client.client_tls import context_for
+from flintmq.client.closing_time import ClosingTime
 from flintmq.client.errors import ClientError, ResponseError, UsageError
-from flintmq.client.name_servers import NameServers
-from flintmq.client.request_reply import ReplyBox
-from flintmq.client.route_book import RouteBook
+from flintmq.client.messaging.request_reply import ReplyBox
+from flintmq.client.messaging.unique_ids import UniqueIds
+from flintmq.client.routing.name_servers import NameServers
+from flintmq.client.routing.route_cache import RouteCache
 from flintmq.client.signing import sign
-from flintmq.client.unique_ids import UniqueIds
-from flintmq.format.bodies.heartbeat import Heartbeat, encode_heartbeat
-from flintmq.format.codes import LanguageCode, RequestCode, ResponseCode
-from flintmq.format.headers.clients import UnregisterClientRequest
-from flintmq.remoting import Answer, Limits, ProcessorTable, RemotingClient, RemotingError, Request
+from flintmq.client.wall_clock import monotonic_ms
+from flintmq.format.wire.bodies.heartbeat import Heartbeat, encode_heartbeat
+from flintmq.format.wire.codes import LanguageCode, RequestCode, ResponseCode
+from flintmq.format.wire.headers.clients import UnregisterClientRequest
+from flintmq.remoting import Answer, Limits, RemotingClient, RemotingError, Request, RequestTable
 from flintmq.remoting.addresses import local_address
 
 if TYPE_CHECKING:
@@ -30,15 +35,17 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from flintmq.client.options import ClientOptions
-    from flintmq.format.bodies.heartbeat import ConsumerData
-    from flintmq.format.command import Command
-    from flintmq.format.headers.codec import Header
+    from flintmq.format.wire.bodies.heartbeat import ConsumerData
+    from flintmq.format.wire.command import Command
+    from flintmq.format.wire.headers.codec import Header
+    from flintmq.format.wire.headers.transaction import CheckTransactionRequest
+    from flintmq.remoting import Connection
     from flintmq.remoting.processors import Processor
 
 logger = logging.getLogger(__name__)
 
 INNER_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
-"""A producer group that every client is in: by it messages are given back."""
+"""Every client is in this producer group; failed messages are sent again in its name."""
 
 REBALANCE_INTERVAL_MS: Final = 20_000
 DISCOVERY_INTERVAL_MS: Final = 120_000
@@ -50,7 +57,7 @@ class ProducerMember(Protocol):
 
     group: str
 
-    async def check_transaction(self, request: Request[Any]) -> None:
+    async def check_transaction(self, request: Request[CheckTransactionRequest]) -> None:
         """Answer how a transaction ended; the body of the request is the half message."""
         ...
 
@@ -65,14 +72,14 @@ class ConsumerMember(Protocol):
         ...
 
     async def rebalance(self) -> None:
-        """Share the queues of the group out anew."""
+        """Share the queues of the group again."""
         ...
 
     async def persist_offsets(self) -> None:
         """Commit how far the group has come."""
         ...
 
-    async def serve(self, request: Request[Any]) -> Answer:
+    async def serve(self, request: Request[Header]) -> Answer:
         """Serve a broker's request that concerns the group: codes 220, 221, 307, 309."""
         ...
 
@@ -80,28 +87,38 @@ class ConsumerMember(Protocol):
 class ClientInstance:
     """One client of a cluster.  Use it as an async context manager."""
 
-    def __init__(self, options: ClientOptions, *, stream: bool = False) -> None:
+    def __init__(
+        self,
+        options: ClientOptions,
+        *,
+        stream: bool = False,
+        now_ms: Callable[[], int] = monotonic_ms,
+    ) -> None:
         self.options = options
+        self._credentials = options.signing_credentials
+        self.now_ms = now_ms
+        """The clock by which locks and what brokers have said expire."""
         self.ip = options.client_ip or local_address()
         self.client_id = self._make_id(stream=stream)
         self.unique_ids = UniqueIds(self.ip)
         self.remoting = RemotingClient(
-            ProcessorTable(self._served()),
+            RequestTable(self._served()),
             limits=Limits(connect_timeout_ms=options.connect_timeout_ms),
             prepare=self._prepare,
-            tls=options.tls,
+            tls=context_for(options),
         )
         self.servers = NameServers(options, self.remoting)
-        self.routes = RouteBook(self.servers)
+        self.routes = RouteCache(self.servers)
         self.broker_versions: dict[str, int] = {}
         """The release of each broker, from its answers to heartbeats."""
         self.replies = ReplyBox()
         self._stream = stream
         self._producers: dict[str, ProducerMember | None] = {}
         self._consumers: dict[str, ConsumerMember] = {}
+        self._introduced: WeakKeyDictionary[Connection, bytes] = WeakKeyDictionary()
+        """The heartbeat that the broker at the other end was sent, by connection."""
         self._rebalance_due = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._is_open = False
 
     def _make_id(self, *, stream: bool) -> str:
         options = self.options
@@ -115,8 +132,8 @@ class ClientInstance:
         command.language = LanguageCode.PYTHON
         if self._stream:
             command.ext_fields = command.ext_fields | {"ReqT": "0"}
-        if self.options.credentials is not None:
-            sign(command, self.options.credentials)
+        if self._credentials is not None:
+            sign(command, self._credentials)
 
     # -- members -----------------------------------------------------------------------------
 
@@ -150,7 +167,7 @@ class ClientInstance:
         )
         await self._tell_all(RequestCode.UNREGISTER_CLIENT, header, b"", masters_only=False)
 
-    # -- asking ------------------------------------------------------------------------------
+    # -- requests to brokers -----------------------------------------------------------------
 
     async def call(
         self,
@@ -162,10 +179,10 @@ class ClientInstance:
         timeout_ms: int | None = None,
         accept: Collection[int] = (ResponseCode.SUCCESS,),
     ) -> Command:
-        """Ask a broker; an answer with a code that is not accepted raises ResponseError."""
-        answer = await self.remoting.call(
-            address, code, header, body, timeout_ms=timeout_ms or self.options.request_timeout_ms
-        )
+        """Send a request and return the answer; ResponseError if its code is not accepted."""
+        if timeout_ms is None:
+            timeout_ms = self.options.request_timeout_ms
+        answer = await self.remoting.call(address, code, header, body, timeout_ms=timeout_ms)
         if answer.code not in accept:
             raise ResponseError.for_code(answer.code, answer.remark, address=address)
         return answer
@@ -185,26 +202,41 @@ class ClientInstance:
         await asyncio.gather(*map(tell, addresses))
 
     async def heartbeat(self) -> None:
-        """Tell all brokers known which groups are here."""
+        """Tell all known brokers which groups this client has."""
         if not self._producers and not self._consumers:
             return
+        await self._tell_all(
+            RequestCode.HEART_BEAT, None, self._beat(), masters_only=not self._consumers
+        )
+
+    def _beat(self) -> bytes:
+        """Return the body of a heartbeat: the groups of now."""
         beat = Heartbeat(
             client_id=self.client_id,
             producer_groups=(*self._producers, INNER_PRODUCER),
             consumers=tuple(one.heartbeat_data() for one in self._consumers.values()),
         )
-        await self._tell_all(
-            RequestCode.HEART_BEAT,
-            None,
-            encode_heartbeat(beat),
-            masters_only=not self._consumers,
-        )
+        return encode_heartbeat(beat)
+
+    async def introduce(self, address: str, *, timeout_ms: int) -> None:
+        """Tell one broker of the groups, unless it has heard of them on the same connection.
+
+        Brokers bring replies only to clients that they know.
+        """
+        connection = await self.remoting.connect(address, timeout_ms=timeout_ms)
+        beat = self._beat()
+        if self._introduced.get(connection) == beat:
+            return
+        answer = await connection.call(RequestCode.HEART_BEAT, None, beat, timeout_ms=timeout_ms)
+        if answer.code != ResponseCode.SUCCESS:
+            raise ResponseError.for_code(answer.code, answer.remark, address=address)
+        self._introduced[connection] = beat
 
     def wake_rebalance(self) -> None:
-        """Share queues out anew, soon."""
+        """Have all consumers share their queues again, soon."""
         self._rebalance_due.set()
 
-    # -- being asked -------------------------------------------------------------------------
+    # -- requests of brokers -----------------------------------------------------------------
 
     def _served(self) -> dict[int, Processor]:
         return {
@@ -217,17 +249,17 @@ class ClientInstance:
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self._for_group("consumer_group"),
         }
 
-    async def _check_transaction(self, request: Request[Any]) -> None:
+    async def _check_transaction(self, request: Request[CheckTransactionRequest]) -> None:
         for member in self._producers.values():
             if member is not None:
                 await member.check_transaction(request)
 
-    def _ids_changed(self, request: Request[Any]) -> Answer:
+    def _ids_changed(self, request: Request[Header]) -> Answer:
         self.wake_rebalance()
         return Answer()
 
     def _for_group(self, field: str) -> Processor:
-        async def serve(request: Request[Any]) -> Answer:
+        async def serve(request: Request[Header]) -> Answer:
             group = getattr(request.header, field)
             member = self._consumers.get(group)
             if member is None:
@@ -240,9 +272,9 @@ class ClientInstance:
 
     # -- lifetime ----------------------------------------------------------------------------
 
-    async def __aenter__(self) -> Self:
+    async def start(self) -> Self:
+        """Find the name servers and begin what goes on in the background."""
         await self.servers.discover()
-        self._is_open = True
         options = self.options
         for job, interval_ms in (
             (self.routes.refresh, options.route_interval_ms),
@@ -256,8 +288,7 @@ class ClientInstance:
         return self
 
     async def _persist_offsets(self) -> None:
-        for member in list(self._consumers.values()):
-            await member.persist_offsets()
+        await asyncio.gather(*(member.persist_offsets() for member in self._consumers.values()))
 
     async def _rebalance_forever(self) -> None:
         while True:
@@ -272,22 +303,32 @@ class ClientInstance:
                     # The next round may do better; this loop has to go on.
                     logger.exception("queues not shared out: group=%s", member.group)
 
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
     async def __aexit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._is_open = False
+        await self.close()
+
+    async def close(self, closing: ClosingTime | None = None) -> None:
+        """Stop what goes on in the background, tell the brokers, and close all connections.
+
+        Unless something else is said, this takes at most ``request_timeout_ms``.
+        """
+        closing = closing or ClosingTime(self.options.request_timeout_ms)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
-        for group in list(self._producers):
-            await self.remove_producer(group)
-        for group in list(self._consumers):
-            await self.remove_consumer(group)
-        await self.remoting.close()
+        leaving = [*map(self.remove_producer, list(self._producers))]
+        leaving += map(self.remove_consumer, list(self._consumers))
+        if leaving:
+            await closing.step("brokers that are told of the end", asyncio.gather(*leaving))
+        await self.remoting.close(timeout_s=closing.left_s)
 
 
 async def _repeat(job: Callable[[], Awaitable[None]], interval_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""Asynchronous things for code without asyncio: an event loop in a thread, and who lives in it."""
+"""Asynchronous objects for code without asyncio: they live in the event loop of a thread."""
 
 from __future__ import annotations
 
@@ -6,9 +6,22 @@ import asyncio
 import contextlib
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Concatenate,
+    Final,
+    Generic,
+    ParamSpec,
+    Self,
+    TypeVar,
+    cast,
+)
 
 from flintmq.client.errors import UsageError
+from flintmq.client.forks import leave_behind_in_forks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -16,6 +29,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 _Member = TypeVar("_Member", bound="AbstractAsyncContextManager[Any]")
 
 
@@ -27,6 +41,10 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
+CANCEL_TIMEOUT_S: Final = 1.0
+"""How long tasks that are left at the end may take to notice that they are cancelled."""
+
+
 class _Call(Generic[_T]):
     """A coroutine that runs in the loop while a thread waits for it.
 
@@ -35,14 +53,28 @@ class _Call(Generic[_T]):
 
     def __init__(self, work: Coroutine[Any, Any, _T]) -> None:
         self._work = work
-        self._task: asyncio.Task[_T] | None = None
+        self._task: asyncio.Task[_T | None] | None = None
+        self._stop: BaseException | None = None
         self._running = threading.Lock()
         self._running.acquire()
 
     def begin(self) -> None:
         """Start in the loop."""
-        self._task = asyncio.get_running_loop().create_task(self._work)
-        self._task.add_done_callback(lambda _: self._running.release())
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[_T | None]) -> None:
+        # A task that is cancelled before its first step has not awaited the work.
+        self._work.close()
+        self._running.release()
+
+    async def _run(self) -> _T | None:
+        try:
+            return await self._work
+        except (SystemExit, KeyboardInterrupt) as error:
+            # As the exception of a task it would end the loop, with everything that runs in it.
+            self._stop = error
+            return None
 
     def cancel(self) -> None:
         """Give up, in the loop."""
@@ -62,7 +94,9 @@ class _Call(Generic[_T]):
         task = self._task
         if task is None or not task.done() or task.cancelled():
             raise UsageError("this client was closed meanwhile")
-        return task.result()
+        if self._stop is not None:
+            raise self._stop
+        return cast("_T", task.result())
 
 
 class LoopThread:
@@ -70,6 +104,9 @@ class LoopThread:
 
     def __init__(self, name: str = "flintmq-client") -> None:
         self._loop = _new_loop()
+        # One of our own can be left alone at the end if a function of the user does not return.
+        self._executor = ThreadPoolExecutor(thread_name_prefix=f"{name}-executor")
+        self._loop.set_default_executor(self._executor)
         self._calls: set[_Call[Any]] = set()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -78,8 +115,16 @@ class LoopThread:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller is this thread itself, which must not wait for its own loop."""
+        return threading.current_thread() is self._thread
+
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Run a coroutine in the loop and return its result."""
+        if self.is_current:
+            work.close()
+            raise UsageError(_WAITS_FOR_ITSELF)
         call = _Call(work)
         self._calls.add(call)
         try:
@@ -98,12 +143,18 @@ class LoopThread:
         finally:
             self._calls.discard(call)
 
+    def call_soon(self, function: Callable[..., object], *arguments: object) -> None:
+        """Call a function in the loop without waiting for it; nothing happens once it has ended."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, *arguments)
+
     def close(self) -> None:
         """End the loop and its thread; a second call does nothing."""
         if not self._thread.is_alive():
             return
         with contextlib.suppress(Exception):
             self.run(self._cancel_all())
+        self._end_executor()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -111,27 +162,49 @@ class LoopThread:
         for call in list(self._calls):
             call.abandon()
 
+    def _end_executor(self) -> None:
+        """Wait for the threads of the executor, but not for functions that do not return."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        waiting = threading.Thread(target=self._executor.shutdown, daemon=True)
+        waiting.start()
+        waiting.join(CANCEL_TIMEOUT_S)
+
     @staticmethod
     async def _cancel_all() -> None:
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        await asyncio.get_running_loop().shutdown_default_executor()
+        if others:
+            await asyncio.wait(others, timeout=CANCEL_TIMEOUT_S)
+
+
+_WAITS_FOR_ITSELF: Final = (
+    "a blocking call out of a hook, a coroutine handler or a coroutine listener would wait for "
+    "itself: use a plain function as handler or listener, or the asynchronous client"
+)
 
 
 class InThread(Generic[_Member]):
-    """Owns something asynchronous and the thread in which it lives; a context manager."""
+    """A blocking face: it owns an asynchronous object and the thread in which that lives.
+
+    A process that is forked has no threads but the one that forked.  In the child a face with
+    ``_reopens_after_fork`` opens an object of its own at its next use; others say what to do.
+    """
 
     _noun = "client"
+    _reopens_after_fork: ClassVar[bool] = False
 
     def __init__(self, make: Callable[[], _Member]) -> None:
         self._make: Callable[[], _Member] = make
         self._thread: LoopThread | None = None
         self._member: _Member | None = None
+        self._is_left_by_fork = False
+        """Whether the thread and the object were open when this process was forked."""
+        self._reopening = threading.Lock()
+        leave_behind_in_forks(self)
 
     def start(self) -> Self:
-        """Begin; `close` ends it."""
+        """Start the thread and open the object in it; `close` ends both."""
         if self._thread is not None:
             raise UsageError(f"this {self._noun} is open already")
         thread = LoopThread(f"flintmq-{self._noun}")
@@ -141,22 +214,67 @@ class InThread(Generic[_Member]):
             thread.close()
             raise
         self._thread = thread
+        self._is_left_by_fork = False
         return self
 
+    def forked(self) -> tuple[object, ...]:
+        """Learn that this process is a fork; return what belongs to the parent and must stay."""
+        left = (self._thread, self._member)
+        self._is_left_by_fork = self._is_left_by_fork or self._thread is not None
+        self._thread = self._member = None
+        self._reopening = threading.Lock()
+        return left
+
     async def _open(self) -> _Member:
-        # It makes its locks and events for the loop that it is made in.
+        # The object makes its locks and events for the loop in which it is made.
         member = self._make()
         await member.__aenter__()
         return member
 
     def close(self) -> None:
-        """End it and its thread; a second call does nothing."""
+        """Close the object and end its thread; a second call does nothing."""
         self.__exit__(None, None, None)
 
     def _opened(self) -> tuple[LoopThread, _Member]:
+        if self._is_left_by_fork:
+            self._open_in_fork()
         if self._thread is None or self._member is None:
             raise UsageError(f"the {self._noun} is not open: use it in a with statement")
         return self._thread, self._member
+
+    def _open_in_fork(self) -> None:
+        if not self._reopens_after_fork:
+            raise UsageError(
+                f"this {self._noun} was opened before the process was forked, and works in the "
+                "parent only: open one in the child"
+            )
+        with self._reopening:
+            if self._is_left_by_fork:
+                self.start()
+
+    def _await(
+        self,
+        method: Callable[Concatenate[_Member, _P], Coroutine[Any, Any, _T]],
+        *arguments: _P.args,
+        **keywords: _P.kwargs,
+    ) -> _T:
+        """Run a coroutine method of the member in its loop and return the result."""
+        thread, member = self._opened()
+        return thread.run(method(member, *arguments, **keywords))
+
+    def _call(
+        self,
+        method: Callable[Concatenate[_Member, _P], _T],
+        *arguments: _P.args,
+        **keywords: _P.kwargs,
+    ) -> _T:
+        """Call a plain method of the member from within its loop and return the result."""
+        thread, member = self._opened()
+
+        async def call() -> _T:
+            return method(member, *arguments, **keywords)
+
+        return thread.run(call())
 
     def __enter__(self) -> Self:
         return self.start()
@@ -167,16 +285,18 @@ class InThread(Generic[_Member]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._finish(lambda member: member.__aexit__(kind, error, trace))
+
+    def _finish(self, end: Callable[[_Member], Coroutine[Any, Any, object]]) -> None:
+        """End the object in one of its ways, and then its thread."""
         thread, member = self._thread, self._member
-        self._thread = self._member = None
+        self._is_left_by_fork = False
         if thread is None or member is None:
             return
+        if thread.is_current:
+            raise UsageError(_WAITS_FOR_ITSELF)
+        self._thread = self._member = None
         try:
-            thread.run(member.__aexit__(kind, error, trace))
+            thread.run(end(member))
         finally:
             thread.close()
-
-
-async def now(function: Callable[[], _T]) -> _T:
-    """Call a plain function from within the loop."""
-    return function()

@@ -4,4 +4,20 @@ Nothing here opens a file, waits or logs.  Damaged input raises a kind of
 `flintmq.format.errors.FormatError`.
 """
 
-__all__: list[str] = []
+__all__ = [
+    "buffer",
+    "compression",
+    "delay_levels",
+    "errors",
+    "fastjson",
+    "hash_batch",
+    "host",
+    "java",
+    "message_id",
+    "properties",
+    "stored",
+    "subscription",
+    "sys_flag",
+    "topic_names",
+    "wire",
+]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from flintmq.format.errors import DelayLevelsError
+from flintmq.format.java import parse_int
 
 DEFAULT_DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 UNKNOWN_LEVEL_DELAY_MS: Final = 1000
@@ -40,6 +41,16 @@ class DelayLevels:
     def max_level(self) -> int:
         """The highest level there is."""
         return len(self.delays_ms)
+
+    def level_of(self, text: str) -> int | None:
+        """Return the level that the property DELAY names; None if it is no number.
+
+        A level above the highest is the highest.  One below one means no delay.  This is the one
+        reading of the property: a put refuses what is no number, and dispatch and rebuild make
+        such a record due at once.
+        """
+        level = parse_int(text)
+        return None if level is None else min(level, self.max_level)
 
     def delay_ms(self, level: int) -> int:
         """Return how long ``level`` waits; past the highest level, as long as that one.

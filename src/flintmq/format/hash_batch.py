@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from flintmq.format.java import extend_hash
+from flintmq.format.java import extend_hash, index_hash
 
 LANE_SIZES: Final = (32, 64)
 """A unique id made by a client with an IPv4 address has 32 characters, with an IPv6 one 56."""
@@ -21,6 +21,7 @@ LANE_SIZES: Final = (32, 64)
 BATCH_COUNT_MAX: Final = 256
 
 _MASK: Final = 0xFFFFFFFF
+_SIGN: Final = 1 << 31
 _POWERS: Final = tuple(pow(31, exponent, 1 << 32) for exponent in range(LANE_SIZES[-1] + 1))
 _FOLDS: Final = tuple((bits, _POWERS[bits // 8]) for bits in (8, 16, 32, 64, 128, 256))
 _LANES: Final = {size: struct.Struct(f">{size - 4}xI") for size in LANE_SIZES}
@@ -71,3 +72,14 @@ def hash_keys(prefixes: Sequence[int], keys: Sequence[bytes]) -> list[int]:
         else:
             hashes += map(extend_hash, before, some)
     return hashes
+
+
+def index_hashes(prefixes: Sequence[int], keys: Sequence[bytes]) -> list[int]:
+    """Return the hash that the key index stores for each key, see `index_hash`.
+
+    ``prefixes`` has the hash of what stands before each key (`key_prefix_hash`).
+    """
+    return [
+        unsigned if unsigned < _SIGN else index_hash(unsigned)
+        for unsigned in hash_keys(prefixes, keys)
+    ]

@@ -1,4 +1,4 @@
-"""Java's string hash, the hash of the key index, and the checksum of message bodies.
+"""Java's string hash, the hash of the key index, the checksum of bodies, and `parseInt`.
 
 The hash of a text runs over its UTF-16 code units: ``hash = 31 * hash + unit`` modulo 2^32,
 from zero.  Consume queues store it as a signed number, the key index without its sign.
@@ -17,7 +17,9 @@ TAGS_CACHE_LENGTH_MAX: Final = 64
 
 _MASK: Final = 0xFFFFFFFF
 _SIGN: Final = 0x80000000
-_CRC_MASK: Final = 0x7FFFFFFF
+_FIRST_PLANE_END: Final = "\uffff"
+CRC_MASK: Final = 0x7FFFFFFF
+"""Records and registrations keep a CRC-32 without its highest bit."""
 
 _CHUNK_SIZE: Final = 256
 _POWERS: Final = tuple(pow(31, exponent, 1 << 32) for exponent in range(_CHUNK_SIZE + 1))
@@ -129,7 +131,7 @@ def index_hash(unsigned: int) -> int:
     """
     if unsigned < _SIGN:
         return unsigned
-    return (_MASK + 1 - unsigned) & _CRC_MASK
+    return (_MASK + 1 - unsigned) & (_SIGN - 1)
 
 
 @functools.lru_cache(maxsize=TAGS_CACHE_COUNT)
@@ -157,6 +159,26 @@ def encoded_tags_code(tags: bytes) -> int:
     return signed(extend_hash(0, tags))
 
 
+def parse_int(text: str, *, bit_count: int = 32) -> int | None:
+    """Return the number that Java's ``Integer.parseInt`` reads from ``text``, None if it fails.
+
+    That takes a sign, then decimal digits of any script in UTF-16's first plane, as many as there
+    are, and a number of 32 bits; it takes no spaces and no underscores, unlike ``int``.  With a
+    ``bit_count`` of 64 it is ``Long.parseLong``.
+    """
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not digits.isdecimal() or max(digits) > _FIRST_PLANE_END:
+        return None
+    # Python refuses to read thousands of digits, Java reads as many zeros as there are.
+    value, sign = 0, 1 << bit_count - 1
+    for digit in digits:
+        value = value * 10 + int(digit)
+        if value > sign:
+            return None
+    value = -value if text[0] == "-" else value
+    return value if value < sign else None
+
+
 def crc31(data: Buffer) -> int:
     """Return the CRC-32 of ``data`` without its highest bit, as records store it."""
-    return zlib.crc32(data) & _CRC_MASK
+    return zlib.crc32(data) & CRC_MASK

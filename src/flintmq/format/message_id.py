@@ -65,11 +65,23 @@ def encode_offset_ids(host: Buffer, physical_offsets: Sequence[int]) -> str:
     """Return the ids of several messages of one store, with commas between them."""
     if not 0 <= min(physical_offsets) <= max(physical_offsets) <= OFFSET_MAX:
         raise RecordTooLargeError("physical offset", max(physical_offsets), OFFSET_MAX)
-    return packed_offset_ids(host, struct.pack(f">{len(physical_offsets)}q", *physical_offsets))
+    return packed_offset_ids(host, pack_offsets(physical_offsets))
+
+
+pack_offset: Final = _OFFSET.pack
+"""Returns an offset as a big-endian number of eight bytes."""
+
+
+def pack_offsets(physical_offsets: Sequence[int]) -> bytes:
+    """Return offsets as big-endian numbers of eight bytes, one behind the other."""
+    return struct.pack(f">{len(physical_offsets)}q", *physical_offsets)
 
 
 def packed_offset_ids(host: Buffer, physical_offsets: bytes) -> str:
-    """Return the same of offsets given as big-endian numbers of eight bytes, none negative."""
+    """Return offset ids joined by commas, of offsets as `pack_offsets` gives them.
+
+    None of the offsets may be negative.
+    """
     start = _host_text(bytes(host))
     return start + physical_offsets.hex(",", _OFFSET.size).upper().replace(",", f",{start}")
 

@@ -3,3 +3,22 @@
 A kernel takes numpy arrays and numbers and gives such.  It decides nothing that the format does
 not say plainly: what is out of the ordinary it leaves to the code in Python.
 """
+
+__all__ = [
+    "answers",
+    "background_load",
+    "compiled",
+    "dispatch_fields",
+    "field_dtypes",
+    "group_buffers",
+    "index",
+    "numbers",
+    "plain_properties",
+    "properties",
+    "queue_units",
+    "record_encoding",
+    "records",
+    "request_walk",
+    "sends",
+    "texts",
+]

@@ -4,9 +4,7 @@ numba compiles a function when it is first called, which takes seconds, and can 
 in a file.  Its own cache looks at the file of the function alone, so that a change in a kernel
 that another one calls would go unnoticed, and it goes by the path of that file, which is a new
 one for each job that ships this package to its executors.  Here the sources of all kernels
-together name the directory: it is right wherever they were loaded from.
-
-A directory that nobody has used for a month, since its kernels have changed, is removed.
+together name the directory (`flintmq.kernels.cache_directory`).
 
 Processes take turns at compiling, so a machine compiles each kernel once.  Without that, two of
 numba's caches that save at the same time may also give one file name to two signatures.
@@ -14,86 +12,23 @@ numba's caches that save at the same time may also give one file name to two sig
 
 import contextlib
 import fcntl
-import hashlib
 import logging
-import os
 import pickle
-import shutil
-import stat
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from functools import cache
-from importlib import resources
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from numba.core import caching
+
+from flintmq.kernels.cache_directory import cache_directory, source_digest
 
 logger = logging.getLogger(__name__)
 
 TURN_SECONDS_MAX: Final = 120.0
 """So long a process waits for another one that compiles; then it compiles as well."""
 
-UNUSED_SECONDS_MAX: Final = 30 * 24 * 3600.0
-"""Kernels of another version that nobody has used for so long are removed."""
-
-_NAME: Final = "flintmq-kernels"
 _TURN_POLL_SECONDS: Final = 0.05
-_DIGEST_LENGTH: Final = 16
-
-
-@cache
-def cache_directory() -> Path | None:
-    """Return a directory of our own for what is compiled; None if there can be none."""
-    for directory in _candidates(f"{_NAME}-{_digest()}"):
-        try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if _is_ours(directory):
-                os.utime(directory)
-                remove_unused(directory.parent, time.time())
-                return directory
-        except OSError:
-            continue
-    return None
-
-
-def remove_unused(parent: Path, now: float) -> None:
-    """Remove directories of kernels that nobody has used for long; others are left alone."""
-    for directory in parent.glob(f"{_NAME}-*"):
-        with contextlib.suppress(OSError):
-            last_used = directory.stat(follow_symlinks=False).st_mtime
-            if now - last_used > UNUSED_SECONDS_MAX and _is_ours(directory):
-                shutil.rmtree(directory)
-                logger.info("unused kernels removed: directory=%s", directory)
-
-
-def _candidates(name: str) -> Iterator[Path]:
-    given = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
-    if given:
-        yield Path(given) / name
-    # In a container a user may have no home, and then there is only this.
-    with contextlib.suppress(RuntimeError):
-        yield Path.home() / ".cache" / name
-    yield Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}"
-
-
-def _is_ours(directory: Path) -> bool:
-    """Whether nobody else may write there: what it holds is run."""
-    status = directory.stat(follow_symlinks=False)
-    is_private = status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return stat.S_ISDIR(status.st_mode) and is_private and os.access(directory, os.W_OK)
-
-
-@cache
-def _digest() -> str:
-    """Return a digest of the sources of all kernels, from a directory or from a zip file."""
-    package = resources.files(__package__)
-    digest = hashlib.sha256()
-    for source in sorted(package.iterdir(), key=lambda entry: entry.name):
-        if source.name.endswith(".py"):
-            digest.update(source.read_bytes())
-    return digest.hexdigest()[:_DIGEST_LENGTH]
 
 
 class _KernelLocator(caching._CacheLocator):
@@ -108,7 +43,7 @@ class _KernelLocator(caching._CacheLocator):
         return str(cache_directory())
 
     def get_source_stamp(self) -> str:
-        return _digest()
+        return source_digest()
 
     def get_disambiguator(self) -> str:
         return str(self._lineno)
@@ -141,7 +76,7 @@ class _Turn:
         with contextlib.suppress(OSError):
             self._file = (directory / "turn").open("ab")
             deadline = time.monotonic() + TURN_SECONDS_MAX
-            while not self._is_taken(self._file) and time.monotonic() < deadline:
+            while not self._is_locked(self._file) and time.monotonic() < deadline:
                 time.sleep(_TURN_POLL_SECONDS)
 
     def end(self) -> None:
@@ -152,7 +87,7 @@ class _Turn:
             self._file = None
 
     @staticmethod
-    def _is_taken(file: BinaryIO) -> bool:
+    def _is_locked(file: BinaryIO) -> bool:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -1,6 +1,6 @@
-"""The checksum of bodies: CRC-32 without its highest bit, as ``flintmq.format.java`` has it.
+"""The checksum of bodies: CRC-32 without its highest bit, see ``crc31`` in ``flintmq.format.java``.
 
-Sixteen bytes are taken at a time: a table for each of their places says what that byte adds.
+Sixteen bytes are taken at a time: a table for each position says what the byte there adds.
 """
 
 from typing import Final
@@ -8,11 +8,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from flintmq.format.java import CRC_MASK
 from flintmq.kernels.compiled import Bytes, kernel, load_word
 
 _POLYNOMIAL: Final = 0xEDB88320
 _STEP: Final = 16
-_KEPT: Final = 0x7FFFFFFF
 
 
 def _tables() -> npt.NDArray[np.uint32]:
@@ -33,7 +33,7 @@ _TABLES: Final = _tables()
 
 
 @kernel
-def kept_crc(data: Bytes, start: int, size: int) -> int:
+def crc31(data: Bytes, start: int, size: int) -> int:
     """Return the checksum of ``size`` bytes of ``data`` from ``start`` on, 31 bits of it."""
     crc = np.uint64(0xFFFFFFFF)
     byte = np.uint64(0xFF)
@@ -64,4 +64,4 @@ def kept_crc(data: Bytes, start: int, size: int) -> int:
     while at < end:
         crc = crc >> np.uint64(8) ^ np.uint64(_TABLES[0, (crc ^ np.uint64(data[at])) & byte])
         at += 1
-    return int((crc ^ np.uint64(0xFFFFFFFF)) & np.uint64(_KEPT))
+    return int((crc ^ np.uint64(0xFFFFFFFF)) & np.uint64(CRC_MASK))

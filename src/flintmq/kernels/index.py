@@ -2,9 +2,27 @@
 
 from typing import Final
 
-from flintmq.format.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE
-from flintmq.kernels.compiled import Bytes, Ints, Longs, kernel, load_int, load_long
-from flintmq.kernels.derive import Target, put_int, put_long
+from flintmq.format.stored.index_file import (
+    ENTRY_ELAPSED_AT,
+    ENTRY_KEY_HASH_AT,
+    ENTRY_PHYSICAL_OFFSET_AT,
+    ENTRY_PREVIOUS_AT,
+    ENTRY_SIZE,
+    HEADER_SIZE,
+    SLOT_SIZE,
+)
+from flintmq.kernels.compiled import (
+    Bytes,
+    Ints,
+    Longs,
+    Target,
+    inlined,
+    kernel,
+    load_int,
+    load_long,
+    put_int,
+    put_long,
+)
 
 _INT_MAX: Final = (1 << 31) - 1
 
@@ -15,6 +33,17 @@ def elapsed_seconds(time: int, begin_time: int) -> int:
     if 0 < begin_time < time:
         return min((time - begin_time) // 1000, _INT_MAX)
     return 0
+
+
+@inlined
+def _put_entry(
+    target: Target, at: int, key_hash: int, physical_offset: int, seconds: int, previous: int
+) -> None:
+    """Write an entry."""
+    put_int(target, at + ENTRY_KEY_HASH_AT, key_hash)
+    put_long(target, at + ENTRY_PHYSICAL_OFFSET_AT, physical_offset)
+    put_int(target, at + ENTRY_ELAPSED_AT, seconds)
+    put_int(target, at + ENTRY_PREVIOUS_AT, previous)
 
 
 @kernel
@@ -37,11 +66,8 @@ def write_entries(
         slot = hashes[row] % slots
         previous = newest[slot]
         used += previous == 0
-        at = row * ENTRY_SIZE
-        put_int(target, at, hashes[row])
-        put_long(target, at + 4, offsets[row])
-        put_int(target, at + 12, elapsed_seconds(times[row], begin_time))
-        put_int(target, at + 16, previous)
+        seconds = elapsed_seconds(times[row], begin_time)
+        _put_entry(target, row * ENTRY_SIZE, hashes[row], offsets[row], seconds, previous)
         newest[slot] = number + row
     return used
 
@@ -60,10 +86,7 @@ def insert_entries(
             previous = 0
             used += 1
         at = entry_base + (first + row) * ENTRY_SIZE
-        put_int(file, at, hashes[row])
-        put_long(file, at + 4, offsets[row])
-        put_int(file, at + 12, seconds)
-        put_int(file, at + 16, previous)
+        _put_entry(file, at, hashes[row], offsets[row], seconds, previous)
         put_int(file, slot_at, first + row)
     return used
 
@@ -77,11 +100,11 @@ def chain_breaks_at(data: Bytes, entry_base: int, count: int, newest: Ints) -> i
     slots = len(newest)
     for number in range(1, count):
         at = entry_base + number * ENTRY_SIZE
-        key_hash = load_int(data, at)
+        key_hash = load_int(data, at + ENTRY_KEY_HASH_AT)
         if key_hash < 0:
             return number
         slot = key_hash % slots
-        if load_int(data, at + 16) != newest[slot]:
+        if load_int(data, at + ENTRY_PREVIOUS_AT) != newest[slot]:
             return number
         newest[slot] = number
     return 0
@@ -93,7 +116,8 @@ def first_entry_from(data: Bytes, entry_base: int, count: int, physical_offset: 
     low, high = 1, count
     while low < high:
         middle = (low + high) // 2
-        if load_long(data, entry_base + middle * ENTRY_SIZE + 4) < physical_offset:
+        at = entry_base + middle * ENTRY_SIZE
+        if load_long(data, at + ENTRY_PHYSICAL_OFFSET_AT) < physical_offset:
             low = middle + 1
         else:
             high = middle
@@ -116,9 +140,12 @@ def entries_match(
     """
     for row in range(len(hashes)):
         at = entry_base + (number + row) * ENTRY_SIZE
-        if load_int(data, at) != hashes[row] or load_long(data, at + 4) != offsets[row]:
+        if (
+            load_int(data, at + ENTRY_KEY_HASH_AT) != hashes[row]
+            or load_long(data, at + ENTRY_PHYSICAL_OFFSET_AT) != offsets[row]
+        ):
             return False
-        elapsed = load_int(data, at + 12)
+        elapsed = load_int(data, at + ENTRY_ELAPSED_AT)
         if number + row > 1 and elapsed != elapsed_seconds(times[row], begin_time):
             return False
     return True

@@ -1,7 +1,7 @@
-"""Property texts taken apart, by the rules of ``flintmq.format.properties``.
+"""Properties texts taken apart, by the rules of ``flintmq.format.properties``.
 
-A text that is not UTF-8, has a name twice or very many pairs is odd: it counts as empty here,
-and `decode_properties` is for it.
+A text that is not UTF-8, has a name twice or very many pairs is special: it counts as
+empty here, and `decode_properties` is for it.
 """
 
 from typing import Final, NamedTuple
@@ -17,33 +17,19 @@ from flintmq.kernels.compiled import (
     Longs,
     as_bytes,
     kernel,
-    load_byte,
-    load_int,
-    load_long,
-    load_word,
-    trailing_zeros,
 )
-from flintmq.kernels.texts import NULL, Pieces, are_equal, is_utf8
+from flintmq.kernels.dispatch_fields import NAME_END, PAIR_END, find_dispatched
+from flintmq.kernels.texts import NULL, Pieces, are_equal, find_byte, is_utf8
 from flintmq.model import property_names
 
 PAIRS_MAX: Final = 64
 """Each name is compared with those before it, which takes long for very many."""
 
-SOUGHT: Final = (property_names.TAGS, property_names.KEYS, property_names.UNIQ_KEY)
-"""The properties that have a column of their own."""
+_COLUMNS: Final = (property_names.TAGS, property_names.KEYS, property_names.UNIQ_KEY)
+"""The dispatched properties have a column of their own."""
 
-_NAME_END: Final = 1
-_PAIR_END: Final = 2
 _PAIR_SIZE_MIN: Final = 4
 """A name, a value and the separators behind them."""
-
-_TAGS: Final = int.from_bytes(b"TAGS", "big")
-_KEYS: Final = int.from_bytes(b"KEYS", "big")
-_UNIQ_KEY: Final = int.from_bytes(b"UNIQ_KEY", "big")
-assert [name.encode() for name in SOUGHT] == [b"TAGS", b"KEYS", b"UNIQ_KEY"]
-
-_ONES: Final = np.uint64(0x0101010101010101)
-_HIGH_BITS: Final = np.uint64(0x8080808080808080)
 
 
 class Pairs(NamedTuple):
@@ -57,47 +43,49 @@ class Pairs(NamedTuple):
 class PropertyTable(NamedTuple):
     """The properties of some records; ``pairs`` only if they were asked for."""
 
-    sought: dict[str, Pieces]
+    dispatched: dict[str, Pieces]
     pairs: Pairs | None
 
 
 def read_properties(data: Bytes, at: Longs, size: Ints, *, with_pairs: bool) -> PropertyTable:
-    """Take property texts apart: find the sought ones, and all pairs if asked for."""
+    """Take properties texts apart: find the dispatched ones, and all pairs if asked for."""
     count = len(at)
-    sought_at = np.zeros((len(SOUGHT), count), np.int64)
-    sought_size = np.full((len(SOUGHT), count), NULL, np.int32)
-    is_odd = np.zeros(count, np.bool_)
+    value_at = np.zeros((len(_COLUMNS), count), np.int64)
+    value_size = np.full((len(_COLUMNS), count), NULL, np.int32)
+    is_special = np.zeros(count, np.bool_)
     offsets = np.zeros(count + 1, np.int32)
     # Memory that is never written to is never taken.
     capacity = int(size.sum(dtype=np.int64)) // _PAIR_SIZE_MIN + count if with_pairs else 0
-    places = np.empty((2, capacity), np.int64)
+    starts = np.empty((2, capacity), np.int64)
     sizes = np.empty((2, capacity), np.int32)
-    _read(data, at, size, with_pairs, sought_at, sought_size, is_odd, offsets, places, sizes)
+    _read(data, at, size, with_pairs, value_at, value_size, is_special, offsets, starts, sizes)
     total = int(offsets[-1])
-    sought = {name: Pieces(sought_at[n], sought_size[n]) for n, name in enumerate(SOUGHT)}
+    dispatched = {name: Pieces(value_at[n], value_size[n]) for n, name in enumerate(_COLUMNS)}
     pairs = None
     if with_pairs:
-        names = Pieces(places[0, :total], sizes[0, :total])
-        pairs = Pairs(offsets, names, Pieces(places[1, :total], sizes[1, :total]))
-    odd_rows = np.flatnonzero(is_odd)
-    if not len(odd_rows):
-        return PropertyTable(sought, pairs)
-    texts = [data[at[row] : at[row] + size[row]].tobytes() for row in odd_rows]
-    return _with_odd(sought, pairs, odd_rows, [decode_properties(text) for text in texts])
+        names = Pieces(starts[0, :total], sizes[0, :total])
+        pairs = Pairs(offsets, names, Pieces(starts[1, :total], sizes[1, :total]))
+    special_rows = np.flatnonzero(is_special)
+    if not len(special_rows):
+        return PropertyTable(dispatched, pairs)
+    texts = [data[at[row] : at[row] + size[row]].tobytes() for row in special_rows]
+    return _with_special(
+        dispatched, pairs, special_rows, [decode_properties(text) for text in texts]
+    )
 
 
-def _with_odd(
-    sought: dict[str, Pieces],
+def _with_special(
+    dispatched: dict[str, Pieces],
     pairs: Pairs | None,
     rows: npt.NDArray[np.intp],
     maps: list[dict[str, str]],
 ) -> PropertyTable:
-    """Return the table with the properties of odd rows, which have none yet."""
-    for name, pieces in sought.items():
+    """Return the table with the properties of special rows, which have none yet."""
+    for name, pieces in dispatched.items():
         values = [one[name].encode() if name in one else None for one in maps]
-        sought[name] = pieces.replaced(rows, values)
+        dispatched[name] = pieces.replaced(rows, values)
     if pairs is None:
-        return PropertyTable(sought, None)
+        return PropertyTable(dispatched, None)
     lengths = np.array([len(one) for one in maps], np.int32)
     where = np.repeat(pairs.offsets[rows], lengths)
     added = np.diff(pairs.offsets)
@@ -109,7 +97,7 @@ def _with_odd(
     merged = Pairs(
         offsets, _inserted(pairs.names, where, names), _inserted(pairs.values, where, texts)
     )
-    return PropertyTable(sought, merged)
+    return PropertyTable(dispatched, merged)
 
 
 def _inserted(pieces: Pieces, where: Ints, values: list[bytes]) -> Pieces:
@@ -123,46 +111,11 @@ def _inserted(pieces: Pieces, where: Ints, values: list[bytes]) -> Pieces:
 
 
 @kernel
-def _zero_bytes(word: np.uint64) -> np.uint64:
-    """Return a word whose lowest set bit marks the first byte of ``word`` that is zero."""
-    return (word - _ONES) & ~word & _HIGH_BITS
-
-
-@kernel
-def find_byte(data: Bytes, start: int, end: int, byte: int) -> int:
-    """Return the first index from ``start`` on with this byte, or ``end``."""
-    at = start
-    pattern = np.uint64(byte) * _ONES
-    while end - at >= 8:
-        found = _zero_bytes(load_word(data, at) ^ pattern)
-        if found:
-            return at + (trailing_zeros(found) >> 3)
-        at += 8
-    while at < end and load_byte(data, at) != byte:
-        at += 1
-    return at
-
-
-@kernel
-def _sought_number(data: Bytes, at: int, size: int) -> int:
-    """Return the number of a sought name, -1 if it is another."""
-    if size == 4:
-        name = load_int(data, at)
-        if name == _TAGS:
-            return 0
-        if name == _KEYS:
-            return 1
-    elif size == 8 and load_long(data, at) == _UNIQ_KEY:
-        return 2
-    return -1
-
-
-@kernel
-def _has_name(data: Bytes, places: Longs, sizes: Ints, first: int, last: int) -> bool:
+def has_name(data: Bytes, starts: Longs, sizes: Ints, first: int, last: int) -> bool:
     """Whether the name of the last pair is that of one before it."""
     size = sizes[last]
     for pair in range(first, last):
-        if sizes[pair] == size and are_equal(data, places[pair], data, places[last], size):
+        if sizes[pair] == size and are_equal(data, starts[pair], data, starts[last], size):
             return True
     return False
 
@@ -173,11 +126,11 @@ def _read(
     at: Longs,
     size: Ints,
     with_pairs: bool,
-    sought_at: Longs,
-    sought_size: Ints,
-    is_odd: Bools,
+    value_at: Longs,
+    value_size: Ints,
+    is_special: Bools,
     offsets: Ints,
-    places: Longs,
+    starts: Longs,
     sizes: Ints,
 ) -> None:
     total = 0
@@ -185,29 +138,36 @@ def _read(
         first = total
         start = at[row]
         end = start + size[row]
-        odd = not is_utf8(data, start, end)
-        while start < end and not odd:
-            pair_end = find_byte(data, start, end, _PAIR_END)
-            name_end = find_byte(data, start, pair_end, _NAME_END)
-            value_at = name_end + 1
-            if start < name_end and value_at < pair_end:
-                number = _sought_number(data, start, name_end - start)
-                if number >= 0:
-                    sought_at[number, row] = value_at
-                    sought_size[number, row] = pair_end - value_at
-                if with_pairs:
-                    places[0, total] = start
-                    sizes[0, total] = name_end - start
-                    places[1, total] = value_at
-                    sizes[1, total] = pair_end - value_at
-                    odd = total - first >= PAIRS_MAX or _has_name(
-                        data, places[0], sizes[0], first, total
-                    )
-                    total += 1
+        special = not is_utf8(data, start, end)
+        while with_pairs and start < end and not special:
+            pair_end = find_byte(data, start, end, PAIR_END)
+            name_end = find_byte(data, start, pair_end, NAME_END)
+            if start < name_end and name_end + 1 < pair_end:
+                starts[0, total] = start
+                sizes[0, total] = name_end - start
+                starts[1, total] = name_end + 1
+                sizes[1, total] = pair_end - name_end - 1
+                special = total - first >= PAIRS_MAX or has_name(
+                    data, starts[0], sizes[0], first, total
+                )
+                total += 1
             start = pair_end + 1
-        if odd:
-            is_odd[row] = True
+        if special:
+            is_special[row] = True
             total = first
-            for number in range(len(sought_at)):
-                sought_size[number, row] = NULL
+        else:
+            values = find_dispatched(data, at[row], end)
+            _note_value(value_at, value_size, 0, row, values.tags_at, values.tags_end)
+            _note_value(value_at, value_size, 1, row, values.keys_at, values.keys_end)
+            _note_value(value_at, value_size, 2, row, values.unique_at, values.unique_end)
         offsets[row + 1] = total
+
+
+@kernel
+def _note_value(
+    value_at: Longs, value_size: Ints, column: int, row: int, start: int, end: int
+) -> None:
+    """Note where a value stands, if there is one: columns are in the order of `_COLUMNS`."""
+    if end > start:
+        value_at[column, row] = start
+        value_size[column, row] = end - start

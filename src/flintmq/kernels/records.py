@@ -1,9 +1,9 @@
 """Records of a log file as columns of numbers.
 
 The kernel walks from record to record and notes where each part of a record is.  It goes on as
-long as `flintmq.format.record.check_record` would find a whole message with a true checksum.  At
-anything else (a blank, damage, the end of the log) it stops without a word: whoever called it
-asks `check_record`, so that there is one place that judges and one that says what is wrong.
+long as `check_record` would find a whole message with a true checksum.  At anything else (a blank,
+damage, the end of the log) it stops without a word: whoever called it asks `check_record`, so that
+one place judges and says what is wrong.
 """
 
 from dataclasses import dataclass, fields
@@ -12,11 +12,31 @@ from typing import Final, NamedTuple, Self
 
 import numpy as np
 
-from flintmq.format.record import (
+from flintmq.format.host import IPV4_HOST_SIZE
+from flintmq.format.stored.record_layout import (
+    BODY_CRC_AT,
+    BODY_LENGTH_TO_BODY,
+    BORN_HOST_AT,
+    BORN_TIMESTAMP_AT,
+    FLAG_AT,
+    IPV4_BODY_AT,
+    IPV6_GROWTH,
+    LENGTHS_SIZE,
+    MAGIC_AT,
     MESSAGE_MAGIC,
+    PHYSICAL_OFFSET_AT,
+    PREPARED_OFFSET_TO_BODY,
     PROPERTIES_LENGTH_MAX,
+    QUEUE_ID_AT,
+    QUEUE_OFFSET_AT,
+    RECONSUME_TIMES_TO_BODY,
     RECORD_SIZE_MIN,
+    SIZE_AT,
+    STORE_HOST_END_TO_BODY,
+    SYS_FLAG_AT,
+    TIMESTAMP_SIZE,
     TOPIC_LENGTH_MAX,
+    TOPIC_LENGTH_SIZE,
 )
 from flintmq.format.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 from flintmq.kernels.compiled import (
@@ -30,14 +50,10 @@ from flintmq.kernels.compiled import (
     load_long,
     load_short,
 )
-from flintmq.kernels.crc import kept_crc
+from flintmq.kernels.crc import crc31
+from flintmq.kernels.record_encoding import host_size
 
-_BORN_HOST_AT: Final = 48
-_HEADER_SIZE_V4: Final = 88
-_V6_GROWTH: Final = 12
-"""By so many bytes an IPv6 host is longer than an IPv4 one."""
-
-ANY_PLACE: Final = -(1 << 62)
+ANY_OFFSET: Final = -(1 << 62)
 """The base of records that a broker has sent one behind the other."""
 
 
@@ -75,14 +91,14 @@ class RecordTable:
     @property
     def born_host_at(self) -> Longs:
         """Where the packed born hosts start."""
-        return self.position + _BORN_HOST_AT
+        return self.position + BORN_HOST_AT
 
     @property
     def store_host_at(self) -> Longs:
         """Where the packed store hosts start."""
-        # Behind it are 4 + 8 + 4 bytes of header, and then the body.
         is_v6 = self.sys_flag & STORE_HOST_V6 != 0
-        found: Longs = self.body_at - 24 - _V6_GROWTH * is_v6
+        size = IPV4_HOST_SIZE + IPV6_GROWTH * is_v6
+        found: Longs = self.body_at - STORE_HOST_END_TO_BODY - size
         return found
 
     def take(self, rows: Bools | slice) -> Self:
@@ -104,7 +120,7 @@ class Stop(IntEnum):
     FULL = 1
     """So many rows or bytes were asked for."""
 
-    ODD = 2
+    SPECIAL = 2
     """There is no plain record at this position: `check_record` tells what is there."""
 
 
@@ -129,7 +145,7 @@ def walk_records(
 ) -> Walk:
     """Walk the records of ``data`` (see `as_bytes`) that start from ``position`` to ``stop``.
 
-    ``limit`` is where the file ends, ``base`` the physical offset of its start, or ANY_PLACE if
+    ``limit`` is where the file ends, ``base`` the physical offset of its start, or ANY_OFFSET if
     the bytes are no part of a file.  The walk ends behind the record that makes it ``bytes_max``
     bytes or more, or ``rows_max`` rows.
     """
@@ -140,14 +156,14 @@ def walk_records(
     count, end = _walk(data, position, bytes_end, limit, base, check_crc, longs, ints)
     reason = Stop.AT_STOP
     if end < stop:
-        reason = Stop.FULL if count == rows_max or end >= bytes_end else Stop.ODD
+        reason = Stop.FULL if count == rows_max or end >= bytes_end else Stop.SPECIAL
     return Walk(RecordTable(*longs[:, :count], *ints[:, :count]), end, reason)
 
 
 def skip_records(data: Bytes, position: int, stop: int, limit: int, base: int) -> int:
     """Return the first position from ``stop`` on, or before it, where the chain of records is.
 
-    Before ``stop`` it is the place of something odd.  Checksums are not looked at.
+    Before ``stop`` something special stands there.  Checksums are not looked at.
     """
     _refuse_outside(data, position, stop, limit)
     return _skip(data, position, stop, limit, base)
@@ -161,35 +177,37 @@ def _refuse_outside(data: Bytes, position: int, stop: int, limit: int) -> None:
 
 @kernel
 def _end_of(data: Bytes, at: int, limit: int, offset: int, check_crc: bool) -> tuple[int, int, int]:
-    """Return where the record at ``at`` ends, its body and its topic start; 0 if it is odd.
+    """Return where the record at ``at`` ends, its body and its topic start; zeros if it is special.
 
     The checks are those of `check_record`, in another order.
     """
-    odd = (0, 0, 0)
-    if limit - at < RECORD_SIZE_MIN or load_int(data, at + 4) != MESSAGE_MAGIC:
-        return odd
-    sys_flag = load_int(data, at + 36)
-    body_at = at + _HEADER_SIZE_V4
+    special = (0, 0, 0)
+    if limit - at < RECORD_SIZE_MIN or load_int(data, at + MAGIC_AT) != MESSAGE_MAGIC:
+        return special
+    sys_flag = load_int(data, at + SYS_FLAG_AT)
+    body_at = at + IPV4_BODY_AT
     if sys_flag & BORN_HOST_V6:
-        body_at += _V6_GROWTH
+        body_at += IPV6_GROWTH
     if sys_flag & STORE_HOST_V6:
-        body_at += _V6_GROWTH
-    if body_at > limit or (offset >= 0 and load_long(data, at + 28) != offset):
-        return odd
-    body_size = max(load_int(data, body_at - 4), 0)
+        body_at += IPV6_GROWTH
+    if body_at > limit or (offset >= 0 and load_long(data, at + PHYSICAL_OFFSET_AT) != offset):
+        return special
+    body_size = max(load_int(data, body_at - BODY_LENGTH_TO_BODY), 0)
     topic_at = body_at + body_size
-    end = at + load_int(data, at)
-    if not topic_at + 3 <= end <= limit:
-        return odd
+    end = at + load_int(data, at + SIZE_AT)
+    if not topic_at + LENGTHS_SIZE <= end <= limit:
+        return special
     topic_size = load_byte(data, topic_at)
-    properties_size = end - topic_at - topic_size - 3
+    properties_size = end - topic_at - topic_size - LENGTHS_SIZE
     if topic_size > TOPIC_LENGTH_MAX or not 0 <= properties_size <= PROPERTIES_LENGTH_MAX:
-        return odd
-    declared = load_short(data, topic_at + 1 + topic_size)
+        return special
+    declared = load_short(data, topic_at + TOPIC_LENGTH_SIZE + topic_size)
     if max(declared, 0) != properties_size:
-        return odd
-    if check_crc and body_size and kept_crc(data, body_at, body_size) != load_int(data, at + 8):
-        return odd
+        return special
+    if check_crc and body_size:
+        stored_crc = load_int(data, at + BODY_CRC_AT)
+        if crc31(data, body_at, body_size) != stored_crc:
+            return special
     return end, body_at, topic_at
 
 
@@ -211,25 +229,24 @@ def _walk(
         if end == 0:
             break
         topic_size = load_byte(data, topic_at)
-        properties_at = topic_at + topic_size + 3
+        properties_at = topic_at + topic_size + LENGTHS_SIZE
         longs[0, count] = position
-        longs[1, count] = load_long(data, position + 20)
-        longs[2, count] = load_long(data, position + 28)
-        # Behind the store host are 4 + 8 + 4 bytes, before it is the store time.
-        sys_flag = load_int(data, position + 36)
-        store_host_size = 8 + (_V6_GROWTH if sys_flag & STORE_HOST_V6 else 0)
-        longs[3, count] = load_long(data, body_at - 24 - store_host_size)
-        longs[4, count] = load_long(data, body_at - 12)
-        longs[5, count] = load_long(data, position + 40)
+        longs[1, count] = load_long(data, position + QUEUE_OFFSET_AT)
+        longs[2, count] = load_long(data, position + PHYSICAL_OFFSET_AT)
+        sys_flag = load_int(data, position + SYS_FLAG_AT)
+        store_host_at = body_at - STORE_HOST_END_TO_BODY - host_size(sys_flag, STORE_HOST_V6)
+        longs[3, count] = load_long(data, store_host_at - TIMESTAMP_SIZE)
+        longs[4, count] = load_long(data, body_at - PREPARED_OFFSET_TO_BODY)
+        longs[5, count] = load_long(data, position + BORN_TIMESTAMP_AT)
         longs[6, count] = body_at
-        longs[7, count] = topic_at + 1
+        longs[7, count] = topic_at + TOPIC_LENGTH_SIZE
         longs[8, count] = properties_at
         ints[0, count] = end - position
-        ints[1, count] = load_int(data, position + 12)
+        ints[1, count] = load_int(data, position + QUEUE_ID_AT)
         ints[2, count] = sys_flag
-        ints[3, count] = load_int(data, position + 8)
-        ints[4, count] = load_int(data, position + 16)
-        ints[5, count] = load_int(data, body_at - 16)
+        ints[3, count] = load_int(data, position + BODY_CRC_AT)
+        ints[4, count] = load_int(data, position + FLAG_AT)
+        ints[5, count] = load_int(data, body_at - RECONSUME_TIMES_TO_BODY)
         ints[6, count] = topic_at - body_at
         ints[7, count] = topic_size
         ints[8, count] = end - properties_at

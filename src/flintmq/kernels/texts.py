@@ -15,12 +15,16 @@ from flintmq.kernels.compiled import (
     kernel,
     load_byte,
     load_word,
+    trailing_zeros,
 )
 
 NULL: Final = -1
 """The size of a piece that is not there."""
 
 _NO_BYTES: Final = as_bytes(b"")
+_FNV_START: Final = np.uint64(0xCBF29CE484222325)
+_FNV_PRIME: Final = np.uint64(0x100000001B3)
+_ONES: Final = np.uint64(0x0101010101010101)
 _HIGH_BITS: Final = np.uint64(0x8080808080808080)
 
 
@@ -81,6 +85,27 @@ def _gather(data: Bytes, side: Bytes, at: Longs, offsets: Ints, gathered: Bytes)
             copy_bytes(gathered, to, data, start, size)
         else:
             copy_bytes(gathered, to, side, ~start, size)
+
+
+@kernel
+def _zero_bytes(word: np.uint64) -> np.uint64:
+    """Return a word whose lowest set bit marks the first byte of ``word`` that is zero."""
+    return (word - _ONES) & ~word & _HIGH_BITS
+
+
+@kernel
+def find_byte(data: Bytes, start: int, end: int, byte: int) -> int:
+    """Return the first index from ``start`` on with this byte, or ``end``."""
+    at = start
+    pattern = np.uint64(byte) * _ONES
+    while end - at >= 8:
+        found = _zero_bytes(load_word(data, at) ^ pattern)
+        if found:
+            return at + (trailing_zeros(found) >> 3)
+        at += 8
+    while at < end and load_byte(data, at) != byte:
+        at += 1
+    return at
 
 
 @kernel
@@ -187,3 +212,25 @@ def _find(data: Bytes, at: Longs, size: Ints, values: Bytes, ends: Longs, found:
             ):
                 found[row] = True
                 break
+
+
+@kernel
+def find_differing(
+    data: Bytes, at: Longs, size: Longs, others: Bytes, others_at: Longs, found: Bools
+) -> None:
+    """Note for each row whether its piece is another than the one in ``others``."""
+    for row in range(len(at)):
+        start = others_at[row]
+        found[row] = others_at[row + 1] - start != size[row] or not are_equal(
+            data, at[row], others, start, size[row]
+        )
+
+
+@kernel
+def fnv_hashes(data: Bytes, at: Longs, size: Longs, hashes: npt.NDArray[np.uint64]) -> None:
+    """Put down the FNV-1a hash of 64 bits of each piece."""
+    for row in range(len(at)):
+        value = _FNV_START
+        for index in range(at[row], at[row] + size[row]):
+            value = (value ^ np.uint64(load_byte(data, index))) * _FNV_PRIME
+        hashes[row] = value

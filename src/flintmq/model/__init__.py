@@ -2,7 +2,7 @@
 
 from flintmq.model.data_version import DataVersion
 from flintmq.model.group_config import GroupConfig
-from flintmq.model.message import Message, MessageBatch
+from flintmq.model.message import MessageBatch, PutMessage
 from flintmq.model.message_queue import MessageQueue
 from flintmq.model.routes import BrokerData, ClusterInfo, QueueData, TopicRoute
 from flintmq.model.subscription import Subscription
@@ -13,13 +13,22 @@ __all__ = [
     "ClusterInfo",
     "DataVersion",
     "GroupConfig",
-    "Message",
     "MessageBatch",
     "MessageQueue",
     "Perm",
+    "PutMessage",
     "QueueData",
     "Subscription",
     "TopicConfig",
     "TopicRoute",
     "TopicSysFlag",
+    "data_version",
+    "group_config",
+    "message",
+    "message_queue",
+    "property_names",
+    "routes",
+    "subscription",
+    "topic_config",
+    "topics",
 ]

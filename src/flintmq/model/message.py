@@ -22,7 +22,7 @@ class _Envelope:
 
 
 @dataclass(slots=True, kw_only=True)
-class Message(_Envelope):
+class PutMessage(_Envelope):
     """One message to be put.
 
     ``properties_text`` is the encoded property string to store as it is; while it is None,
@@ -35,7 +35,7 @@ class Message(_Envelope):
 class MessageBatch(_Envelope):
     """Several messages for one queue, put together or not at all.
 
-    ``body`` is the batch body as it came over the wire (see ``flintmq.format.batch``); each
+    ``body`` is the batch body as it came over the wire (see ``flintmq.format.stored.batch``); each
     item in it has its own flag and properties.  ``properties`` are those of the batch, which
     every item gets in addition.
     """

@@ -35,6 +35,14 @@ CLUSTER: Final = "CLUSTER"
 TRAN_MSG: Final = "TRAN_MSG"
 """Whether a message belongs to a transaction."""
 
+STEERING: Final = (DELAY, TRAN_MSG, INNER_MULTI_DISPATCH, CLUSTER)
+"""The properties that steer what a broker does with a message besides storing it.
+
+A message is *plain* if it has none of them: it is stored, queued and indexed, and that is all.
+This is the one list by which that is decided, in Python and in machine code: a property that
+shall have such an effect has to stand here, or the fast path of sends overlooks it.
+"""
+
 PRODUCER_GROUP: Final = "PGROUP"
 """The producer group of a message in a transaction."""
 

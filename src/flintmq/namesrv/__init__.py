@@ -3,4 +3,9 @@
 from flintmq.namesrv.config import NamesrvConfig
 from flintmq.namesrv.namesrv import Namesrv, run_namesrv
 
-__all__ = ["Namesrv", "NamesrvConfig", "run_namesrv"]
+__all__ = [
+    "Namesrv",
+    "NamesrvConfig",
+    "config",
+    "run_namesrv",
+]

@@ -17,14 +17,14 @@ from flintmq.settings import (
     text,
     to_properties,
 )
-from flintmq.settings.server import ServerSettings
+from flintmq.settings.access_settings import AccessSettings, access_file
 from flintmq.settings.setting import Codec
 
 _FILE: Final = Codec(Path, str, "a file")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NamesrvConfig(ServerSettings):
+class NamesrvConfig(AccessSettings):
     """Settings of one name server.  Times are milliseconds.
 
     Settings that steer Java's own network layer are read, checked and printed, so that tools find
@@ -33,9 +33,6 @@ class NamesrvConfig(ServerSettings):
 
     listen_port: int = number("listenPort", 9876, maximum=65535, owner=Owner.SERVER)
     bind_address: str = text("bindAddress", LOOPBACK, owner=Owner.FLINTMQ)
-    idle_timeout_s: int = number(
-        "serverChannelMaxIdleTimeSeconds", 120, minimum=1, owner=Owner.SERVER
-    )
     kv_config_path: Path = field(
         default_factory=lambda: Path.home() / "namesrv" / "kvConfig.json",
         metadata={"setting": Setting("kvConfigPath", _FILE, Owner.NAMESRV)},
@@ -53,8 +50,12 @@ class NamesrvConfig(ServerSettings):
         "scanNotActiveBrokerInterval", 10_000, minimum=1, owner=Owner.FLINTMQ
     )
 
+    acl_enable: bool = switch("aclEnable", owner=Owner.FLINTMQ)
+
     def __post_init__(self) -> None:
         check_ranges(SETTINGS, self)
+        if self.acl_enable:
+            access_file(self.acl_file, self.rocketmq_home)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
@@ -69,4 +70,4 @@ class NamesrvConfig(ServerSettings):
 SETTINGS: Final[Mapping[str, Setting]] = settings_of(NamesrvConfig)
 
 EDITABLE: Final = frozenset({"orderMessageEnable", "clusterTest", "productEnvName"})
-"""What may be changed while a name server runs: nothing that is a path, a port or an address."""
+"""The settings that may be changed while a name server runs: no path, port or address is one."""

@@ -67,7 +67,7 @@ class KvConfig:
         self._save(table)
 
     def delete(self, namespace: str, key: str) -> None:
-        """Take a pair away, if it is there."""
+        """Remove a pair, if it is there."""
         if self.get(namespace, key) is None:
             return
         table = {name: dict(pairs) for name, pairs in self._table.items()}

@@ -13,9 +13,13 @@ from typing import TYPE_CHECKING
 
 from flintmq.namesrv.config import EDITABLE, SETTINGS, NamesrvConfig
 from flintmq.namesrv.kv_config import KvConfig
-from flintmq.namesrv.processors import NamesrvProcessors, processor_table
+from flintmq.namesrv.route_processors import NamesrvProcessors, request_table
 from flintmq.namesrv.routes import RouteTable
-from flintmq.remoting import Limits, RemotingServer, bind
+from flintmq.remoting import RemotingServer, bind
+from flintmq.remoting.request_table import Admission, admit_all
+from flintmq.remoting.server_limits import server_limits
+from flintmq.remoting.tls_setup import server_tls
+from flintmq.settings.access_settings import access_file
 from flintmq.settings.live_config import LiveConfig
 
 if TYPE_CHECKING:
@@ -49,6 +53,7 @@ async def run_namesrv(
     config: NamesrvConfig, *, now_ms: Callable[[], int] = system_now_ms
 ) -> AsyncIterator[Namesrv]:
     """Start a name server and yield it once it accepts connections."""
+    tls = server_tls(config)
     listener = bind(config.bind_address, config.listen_port)
     # Port 0 asks for a free one; who asks for the settings is told which it is.
     config = replace(config, listen_port=listener.getsockname()[1])
@@ -63,12 +68,16 @@ async def run_namesrv(
             logger.warning("broker gone with its connection: at=%s", address)
 
     processors = NamesrvProcessors(routes, pairs, live, now_ms)
-    async with RemotingServer.listen(
-        processor_table(processors),
-        sockets=[listener],
-        limits=Limits(idle_timeout_ms=config.idle_timeout_s * 1000),
-        on_close=lost,
-    ) as server:
+    async with (
+        _admission(config, now_ms) as admit,
+        RemotingServer.listen(
+            request_table(processors, admit=admit),
+            sockets=[listener],
+            limits=server_limits(config),
+            on_close=lost,
+            tls=tls,
+        ) as server,
+    ):
         scanner = asyncio.create_task(_scan_forever(routes, config, now_ms), name="broker scan")
         logger.info("name server ready: host=%s port=%d", config.bind_address, server.ports[0])
         try:
@@ -77,6 +86,23 @@ async def run_namesrv(
             scanner.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await scanner
+
+
+@asynccontextmanager
+async def _admission(config: NamesrvConfig, now_ms: Callable[[], int]) -> AsyncIterator[Admission]:
+    if not config.acl_enable:
+        yield admit_all
+        return
+    # Who has no access files needs no YAML either.
+    from flintmq.access.access_start import run_access_control
+
+    async with run_access_control(
+        access_file(config.acl_file, config.rocketmq_home),
+        white_list_grants=config.acl_white_list_grants,
+        reload_interval_ms=config.acl_reload_interval_ms,
+        now_ms=now_ms,
+    ) as access:
+        yield access.admit
 
 
 async def _scan_forever(

@@ -18,8 +18,8 @@ from flintmq.model.topic_config import Perm, TopicConfig, TopicSysFlag
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from flintmq.format.bodies.registration import Registration
-    from flintmq.format.headers.namesrv import RegisterBrokerRequest
+    from flintmq.format.wire.bodies.registration import Registration
+    from flintmq.format.wire.headers.namesrv import RegisterBrokerRequest
     from flintmq.remoting.peer import Peer
 
 
@@ -65,7 +65,7 @@ class RouteTable:
         connection: Peer,
         now_ms: int,
     ) -> Registered:
-        """Take a broker in, or refresh it."""
+        """Register a broker, or refresh its registration."""
         name, address = request.broker_name, request.broker_addr
         is_new = name not in self._brokers
         broker = self._brokers.setdefault(name, _Broker(request.cluster_name))
@@ -123,7 +123,7 @@ class RouteTable:
             live.updated_ms = now_ms
 
     def unregister(self, broker_name: str, broker_id: int, address: str) -> None:
-        """Take a broker out."""
+        """Remove a broker."""
         self._live.pop(address, None)
         self._filter_servers.pop(address, None)
         broker = self._brokers.get(broker_name)
@@ -147,14 +147,14 @@ class RouteTable:
         self._live.pop(address, None)
 
     def lost(self, connection: Peer) -> list[str]:
-        """Take out the brokers whose last registration came over ``connection``."""
+        """Remove the brokers whose last registration came over ``connection``."""
         gone = [at for at, live in self._live.items() if live.connection is connection]
         for address in gone:
             self._drop(address)
         return gone
 
     def expire(self, now_ms: int, timeout_ms: int) -> list[tuple[str, Peer]]:
-        """Take out brokers that were silent for too long; return them with their connections."""
+        """Remove brokers that were silent for too long; return them with their connections."""
         silent = [
             (address, live.connection)
             for address, live in self._live.items()

@@ -1,6 +1,6 @@
 """What the consume queues and the key index should hold, derived from the records of a log.
 
-Units of a queue are joined into runs and keys are hashed in batches, so that whoever compares or
+Units of a queue are joined and keys are hashed in batches, so that whoever compares or
 writes them has few calls to make.  ``Derivation.feed`` sees every record of a store, hence its
 long form.
 """
@@ -9,27 +9,26 @@ import struct
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from flintmq.format.consume_queue import UNIT
 from flintmq.format.delay_levels import DelayLevels
-from flintmq.format.errors import CorruptRecordError
-from flintmq.format.hash_batch import BATCH_COUNT_MAX, hash_keys
-from flintmq.format.java import index_hash, key_prefix_hash
+from flintmq.format.hash_batch import BATCH_COUNT_MAX, index_hashes
+from flintmq.format.java import key_prefix_hash
 from flintmq.format.properties import decode_properties
-from flintmq.format.record import CheckedRecord, dispatch_fields, index_keys
+from flintmq.format.stored.consume_queue import UNIT
+from flintmq.format.stored.dispatch_fields import BadDelayLevelError, dispatch_fields
+from flintmq.format.stored.record import CheckedRecord
 from flintmq.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from flintmq.model.property_names import INNER_MULTI_DISPATCH
-from flintmq.store.dispatch_request import multi_slots
+from flintmq.store.log.dispatch_request import multi_slots
 
-RUN_SIZE: Final = 64 * 1024
-"""A run of units is handed on when it has so many bytes."""
+JOINED_SIZE: Final = 64 * 1024
+"""The units of a queue are handed on when they have so many bytes."""
 
 PENDING_COUNT_MAX: Final = 2_000_000
-"""All runs are handed on when they hold so many units together: 40 MB."""
+"""All units are handed on when there are so many together: 40 MB."""
 
 KEY_BATCH_COUNT: Final = 2 * BATCH_COUNT_MAX
 CACHE_COUNT_MAX: Final = 4096
 
-_SIGN: Final = 1 << 31
 _MULTI_DISPATCH: Final = INNER_MULTI_DISPATCH.encode() + b"\x01"
 # Prepared and rolled-back records, which have no unit, share this bit; the others lack it.
 _NO_UNIT: Final = TRANSACTION_PREPARED
@@ -55,8 +54,8 @@ def _wrapped(code: int) -> int:
     return (code + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
-class UnitRun:
-    """Consecutive units of one queue that were not handed on yet."""
+class DerivedQueue:
+    """A queue as the log has it so far, with the units that were not handed on yet."""
 
     __slots__ = ("first", "last_physical", "next", "queue_id", "topic", "units")
 
@@ -68,23 +67,23 @@ class UnitRun:
         self.next = queue_offset
         """The queue offset that the next record of this queue should have."""
         self.last_physical = 0
-        """Where the last record handed on before this run stands in the log."""
+        """Where the last record whose unit was handed on stands in the log."""
         self.units = bytearray()
 
 
 class UnitSink(Protocol):
     """Takes the units of queues."""
 
-    def begin(self, run: UnitRun) -> None:
-        """Learn of a queue; its first record in the log has the offset ``run.first``."""
+    def begin(self, queue: DerivedQueue) -> None:
+        """Learn of a queue; its first record in the log has the offset ``queue.first``."""
         ...
 
-    def take(self, run: UnitRun) -> None:
-        """Take ``run.units``, which the caller then empties."""
+    def take(self, queue: DerivedQueue) -> None:
+        """Take ``queue.units``, which the caller then empties."""
         ...
 
-    def jump(self, run: UnitRun, queue_offset: int, physical_offset: int) -> bool:
-        """Learn that a record has another offset than ``run.next``; return whether to accept it."""
+    def jump(self, queue: DerivedQueue, queue_offset: int, physical_offset: int) -> bool:
+        """Learn of a record with another offset than ``queue.next``; return whether to take it."""
         ...
 
     def bad_delay_level(self, record: CheckedRecord, reason: str) -> None:
@@ -101,7 +100,7 @@ class KeySink(Protocol):
 
 
 class Derivation:
-    """Turns records, in log order, into runs of units and batches of index entries."""
+    """Turns records, in log order, into joined units and batches of index entries."""
 
     def __init__(
         self,
@@ -115,7 +114,7 @@ class Derivation:
         self._lmq = lmq
         self._unit_sink = units
         self._key_sink = keys
-        self.runs: dict[tuple[bytes, int], UnitRun] = {}
+        self.queues: dict[tuple[bytes, int], DerivedQueue] = {}
         self._pending_count = 0
         self._prefix_cache: dict[bytes, int] = {}
         self._prefixes: list[int] = []
@@ -125,8 +124,8 @@ class Derivation:
 
     def feed(self, records: Sequence[CheckedRecord]) -> None:
         """Take the next records of the log."""
-        runs, pack, fields_of = self.runs, UNIT.pack, dispatch_fields
-        delay_ms = self._delay_levels.delay_ms
+        queues, pack, fields_of = self.queues, UNIT.pack, dispatch_fields
+        delay_levels = self._delay_levels
         wants_units, wants_keys = self._unit_sink is not None, self._key_sink is not None
         prefix_of, key_list, prefixes = self._prefix_cache.get, self._keys, self._prefixes
         offsets, times = self._offsets, self._times
@@ -134,23 +133,23 @@ class Derivation:
         for record in records:
             size, queue_id, queue_offset, physical_offset, sys_flag, time, topic, text, _ = record
             try:
-                code, keys = fields_of(topic, text, time, delay_ms)
-            except CorruptRecordError as error:
+                code, keys = fields_of(topic, text, time, delay_levels)
+            except BadDelayLevelError as error:
                 code, keys = self._bad_delay_level(record, error)
             if wants_units and not sys_flag & _NO_UNIT:
-                run = runs.get((topic, queue_id))
-                if run is None:
-                    run = self._begin(topic, queue_id, queue_offset)
-                if queue_offset == run.next or self._jump(run, queue_offset, physical_offset):
+                queue = queues.get((topic, queue_id))
+                if queue is None:
+                    queue = self._begin(topic, queue_id, queue_offset)
+                if queue_offset == queue.next or self._jump(queue, queue_offset, physical_offset):
                     try:
-                        run.units += pack(physical_offset, size, code)
+                        queue.units += pack(physical_offset, size, code)
                     except struct.error:
                         # The due time of a damaged store time; Java's numbers wrap around.
-                        run.units += pack(physical_offset, size, _wrapped(code))
-                    run.next = queue_offset + 1
+                        queue.units += pack(physical_offset, size, _wrapped(code))
+                    queue.next = queue_offset + 1
                     unit_count += 1
-                    if len(run.units) >= RUN_SIZE:
-                        self._flush(run)
+                    if len(queue.units) >= JOINED_SIZE:
+                        self._flush(queue)
                 if _MULTI_DISPATCH in text:
                     self._add_multi(record, code)
             if wants_keys and keys and sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
@@ -174,27 +173,27 @@ class Derivation:
     # -- units -------------------------------------------------------------------------------
 
     def _bad_delay_level(
-        self, record: CheckedRecord, error: CorruptRecordError
+        self, record: CheckedRecord, error: BadDelayLevelError
     ) -> tuple[int, list[bytes]]:
-        """Make a delayed record without a level due at once, as dispatch does."""
+        """Report a delayed record without a level; return what the views get of it."""
         if self._unit_sink is not None:
             self._unit_sink.bad_delay_level(record, error.reason)
-        return record.store_timestamp, index_keys(record.properties)
+        return error.fields
 
-    def _begin(self, topic: bytes, queue_id: int, queue_offset: int) -> UnitRun:
-        run = UnitRun(topic.decode("utf-8", "replace"), queue_id, max(queue_offset, 0))
-        self.runs[topic, queue_id] = run
+    def _begin(self, topic: bytes, queue_id: int, queue_offset: int) -> DerivedQueue:
+        queue = DerivedQueue(topic.decode("utf-8", "replace"), queue_id, max(queue_offset, 0))
+        self.queues[topic, queue_id] = queue
         assert self._unit_sink is not None
-        self._unit_sink.begin(run)
-        return run
+        self._unit_sink.begin(queue)
+        return queue
 
-    def _jump(self, run: UnitRun, queue_offset: int, physical_offset: int) -> bool:
-        self._flush(run)
+    def _jump(self, queue: DerivedQueue, queue_offset: int, physical_offset: int) -> bool:
+        self._flush(queue)
         assert self._unit_sink is not None
-        if not self._unit_sink.jump(run, queue_offset, physical_offset):
+        if not self._unit_sink.jump(queue, queue_offset, physical_offset):
             return False
         assert queue_offset >= 0
-        run.first = run.next = queue_offset
+        queue.first = queue.next = queue_offset
         return True
 
     def _add_multi(self, record: CheckedRecord, code: int) -> None:
@@ -203,25 +202,25 @@ class Derivation:
         offset = record.physical_offset
         for slot in multi_slots(properties, record.queue_id, lmq=self._lmq):
             topic = slot.name.encode()
-            run = self.runs.get((topic, slot.queue_id))
-            if run is None:
-                run = self._begin(topic, slot.queue_id, slot.queue_offset)
-            if slot.queue_offset == run.next or self._jump(run, slot.queue_offset, offset):
-                run.units += UNIT.pack(offset, record.size, _wrapped(code))
-                run.next = slot.queue_offset + 1
+            queue = self.queues.get((topic, slot.queue_id))
+            if queue is None:
+                queue = self._begin(topic, slot.queue_id, slot.queue_offset)
+            if slot.queue_offset == queue.next or self._jump(queue, slot.queue_offset, offset):
+                queue.units += UNIT.pack(offset, record.size, _wrapped(code))
+                queue.next = slot.queue_offset + 1
                 self._pending_count += 1
 
-    def _flush(self, run: UnitRun) -> None:
-        if run.units:
+    def _flush(self, queue: DerivedQueue) -> None:
+        if queue.units:
             assert self._unit_sink is not None
-            self._unit_sink.take(run)
-            run.last_physical = UNIT.unpack_from(run.units, len(run.units) - UNIT.size)[0]
-            run.units.clear()
-            run.first = run.next
+            self._unit_sink.take(queue)
+            queue.last_physical = UNIT.unpack_from(queue.units, len(queue.units) - UNIT.size)[0]
+            queue.units.clear()
+            queue.first = queue.next
 
     def _flush_all(self) -> None:
-        for run in self.runs.values():
-            self._flush(run)
+        for queue in self.queues.values():
+            self._flush(queue)
         self._pending_count = 0
 
     # -- keys --------------------------------------------------------------------------------
@@ -235,10 +234,7 @@ class Derivation:
 
     def _flush_keys(self) -> None:
         if self._keys:
-            hashes = [
-                unsigned if unsigned < _SIGN else index_hash(unsigned)
-                for unsigned in hash_keys(self._prefixes, self._keys)
-            ]
+            hashes = index_hashes(self._prefixes, self._keys)
             assert self._key_sink is not None
             self._key_sink.take(hashes, self._offsets, self._times)
             self._prefixes, self._keys, self._offsets, self._times = [], [], [], []

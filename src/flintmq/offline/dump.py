@@ -9,21 +9,23 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
-from flintmq.format.consume_queue import PRE_BLANK_SIZE
 from flintmq.format.delay_levels import DelayLevels
-from flintmq.format.record import CheckedRecord, index_keys
+from flintmq.format.stored.consume_queue import PRE_BLANK_SIZE
+from flintmq.format.stored.dispatch_fields import index_keys
+from flintmq.format.stored.record import CheckedRecord
 from flintmq.offline.derive import queue_claims
 from flintmq.offline.errors import RequestError
 from flintmq.offline.findings import Findings, Kind
 from flintmq.offline.index_geometry import find_geometry
 from flintmq.offline.layout import QueueKey, StoreLayout
 from flintmq.offline.log_files import LogFiles
-from flintmq.offline.messages import MessageFields
 from flintmq.offline.queue_files import QueueFiles
+from flintmq.offline.readable_bodies import BODY_SHOWN_MAX, BodyForm
 from flintmq.offline.regions import Regions
 from flintmq.offline.scan import LogScan, Progress
+from flintmq.offline.stored_messages import MessageFields
 from flintmq.store.clock import SystemClock
-from flintmq.store.key_index import KeyIndex
+from flintmq.store.views.key_index import KeyIndex
 
 TIME_SLACK_MS: Final = 600_000
 """Store times ascend with the log as far as the broker's clock does; it may be set back so far."""
@@ -70,11 +72,16 @@ class Dump:
         *,
         delay_levels: DelayLevels,
         progress: Progress | None = None,
+        body_form: BodyForm | None = None,
+        body_shown_max: int = BODY_SHOWN_MAX,
     ) -> None:
+        """Select from the store of ``layout``; bodies are left out without a ``body_form``."""
         self._layout = layout
         self._selection = selection
         self._delay_levels = delay_levels
         self._progress = progress
+        self._body_form = body_form
+        self._body_shown_max = body_shown_max
         self._regions = Regions(layout.files)
         self._log = LogFiles(layout, self._regions)
         self._queues = QueueFiles(layout, self._regions)
@@ -82,7 +89,12 @@ class Dump:
 
     def messages(self) -> Iterator[dict[str, Any]]:
         """Yield the fields of the selected messages (see `MessageFields.of`)."""
-        fields = MessageFields(self._queues, delay_levels=self._delay_levels)
+        fields = MessageFields(
+            self._queues,
+            delay_levels=self._delay_levels,
+            body_form=self._body_form,
+            body_shown_max=self._body_shown_max,
+        )
         given = 0
         with self._regions:
             for offset in self._offsets():

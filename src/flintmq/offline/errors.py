@@ -1,4 +1,4 @@
-"""What keeps a store directory from being read, or an output from being written."""
+"""Errors of reading store directories and of writing new files for them."""
 
 from pathlib import Path
 
@@ -27,12 +27,20 @@ class StoreInUseError(OfflineError):
 
 
 class OutputError(OfflineError):
-    """The place for new files is not free, or lies in the store that is read."""
+    """The directory for new files is not free, or lies in the store that is read."""
 
     def __init__(self, path: Path, reason: str) -> None:
         self.path = path
         self.reason = reason
         super().__init__(f"{path}: {reason}")
+
+
+class UnknownIndexShapeError(OutputError):
+    """No file of the store tells the shape of its index files, and the caller did not either."""
+
+    def __init__(self, path: Path) -> None:
+        reason = "the shape of the index files is unknown; give hash_slots and index_entries"
+        super().__init__(path, reason)
 
 
 class RequestError(OfflineError):

@@ -29,6 +29,7 @@ class Kind(StrEnum):
     STRAY_ENTRY = "stray-entry"
     DELETED = "deleted-meanwhile"
     # The log
+    LOG_MISSING = "log-missing"
     CHECKSUM = "checksum"
     DAMAGED_RECORD = "damaged-record"
     LOG_GAP = "log-gap"

@@ -7,7 +7,7 @@ the right number of slots every entry is in the slot its hash asks for.
 
 from typing import Final, NamedTuple
 
-from flintmq.format.index_file import (
+from flintmq.format.stored.index_file import (
     ENTRY,
     ENTRY_SIZE,
     HEADER_SIZE,
@@ -18,9 +18,9 @@ from flintmq.format.index_file import (
     file_size,
     slot_position,
 )
+from flintmq.format.stored.record_search import written_bounds
 from flintmq.offline.layout import DataFile, StoreLayout
 from flintmq.offline.regions import Regions
-from flintmq.offline.resync import written_bounds
 
 DEFAULT_SLOTS: Final = 5_000_000
 DEFAULT_ENTRIES: Final = 20_000_000

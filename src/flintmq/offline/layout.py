@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
-from flintmq.format.consume_queue import UNIT_SIZE
+from flintmq.format.stored.consume_queue import UNIT_SIZE
 from flintmq.model.topics import LMQ_PREFIX
 from flintmq.offline.errors import NotAStoreError
 from flintmq.offline.findings import Findings, Kind
 from flintmq.store.errors import StoreError, StoreIOError
-from flintmq.store.files import FileEntry, Files, LocalFiles, safe_child
+from flintmq.store.files.interface import FileEntry, Files, safe_child
+from flintmq.store.files.local_files import LocalFiles
 
 DEFAULT_LOG_FILE_SIZE: Final = 1 << 30
 DEFAULT_QUEUE_FILE_SIZE: Final = 6_000_000
@@ -32,7 +33,7 @@ QueueKey: TypeAlias = tuple[str, int]
 
 
 class DataFile(NamedTuple):
-    """One file of a log or queue, which its name places in a space of offsets."""
+    """One file of a log or queue; its name is the first offset that it holds."""
 
     first_offset: int
     path: Path
@@ -96,7 +97,7 @@ class StoreLayout:
         return str(path.relative_to(self.root) if path.is_relative_to(self.root) else path)
 
     def list_queue(self, key: QueueKey) -> list[DataFile]:
-        """Look again which files a queue has; what is odd about them was said at first."""
+        """Look again which files a queue has; findings about them were reported at first."""
         try:
             directory = safe_child(self.queue_directory, key[0]) / str(key[1])
         except StoreError:
@@ -135,7 +136,24 @@ def find_store(
     layout.extensions = _find_queues(layout, layout.extension_directory)
     _find_queue_size(layout)
     _find_index(layout)
+    _find_lost_log(layout)
     layout.lmq = _keeps_light_queues(layout)
+    return layout
+
+
+def find_log(root: Path) -> StoreLayout:
+    """Look for the log and the state files of a store; NotAStoreError when there is none.
+
+    The layout tells nothing of queues and index: with many topics it takes long to list them.
+    """
+    layout = StoreLayout(
+        root=root,
+        files=LocalFiles(),
+        sizes=SizeOptions(),
+        log_directories=(root / "commitlog",),
+    )
+    _find_top(layout)
+    _find_log(layout)
     return layout
 
 
@@ -213,6 +231,16 @@ def _find_log(layout: StoreLayout) -> None:
             layout.findings.problem(Kind.WRONG_SIZE, name, file.first_offset, reason)
         if file.size:
             layout.log_files.append(file)
+
+
+def _find_lost_log(layout: StoreLayout) -> None:
+    """Report a log of which nothing is there although queues or index lead to it."""
+    if layout.log_files or not (any(layout.queues.values()) or layout.index_files):
+        return
+    count = sum(bool(found) for found in layout.queues.values())
+    reason = f"there is no log, but {count} queues and {len(layout.index_files)} index files"
+    name = layout.name_of(layout.log_directories[0])
+    layout.findings.problem(Kind.LOG_MISSING, name, None, reason)
 
 
 def _find_queues(layout: StoreLayout, directory: Path) -> dict[QueueKey, list[DataFile]]:

@@ -4,12 +4,12 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from flintmq.format.errors import CorruptRecordError
-from flintmq.format.record import Blank, CheckedRecord, Record, check_record, decode_record
+from flintmq.format.stored.record import Blank, CheckedRecord, Record, check_record, decode_record
 from flintmq.offline.layout import DataFile, StoreLayout
 from flintmq.offline.queue_files import QueueFiles
 from flintmq.offline.queue_proof import QueueProof
 from flintmq.offline.regions import Regions
-from flintmq.store.mapped_file_queue import file_name
+from flintmq.store.files.mapped_file_queue import file_name
 
 
 class LogFiles:
@@ -26,7 +26,7 @@ class LogFiles:
         self._regions = regions
 
     def proof(self) -> QueueProof:
-        """Return what the consume queues of the same store say of records."""
+        """Return the proof of records by the consume queues of the same store."""
         return QueueProof(lambda: QueueFiles(self._layout, self._regions))
 
     @property
@@ -91,6 +91,15 @@ class LogFiles:
             return decode_record(view, physical_offset - file.first_offset)
         except CorruptRecordError:
             return None
+
+    def raw(self, record: CheckedRecord) -> bytes | None:
+        """Return the bytes of a record that was found here, None when its file is gone."""
+        file = self.find(record.physical_offset)
+        view = None if file is None else self._regions.view(file.path)
+        if file is None or view is None:
+            return None
+        position = record.physical_offset - file.first_offset
+        return bytes(view[position : position + record.size])
 
     def first_store_time(self, file: DataFile) -> int | None:
         """Return when the first record of a file was stored, None when it has none."""

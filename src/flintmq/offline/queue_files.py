@@ -4,9 +4,9 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final
 
-from flintmq.format.consume_queue import UNIT, UNIT_SIZE
-from flintmq.format.consume_queue_ext import ExtUnit, byte_offset, decode_ext_unit
 from flintmq.format.errors import CorruptUnitError
+from flintmq.format.stored.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_SIZE
+from flintmq.format.stored.consume_queue_ext import ExtUnit, byte_offset, decode_ext_unit
 from flintmq.offline.layout import DataFile, QueueKey, StoreLayout
 from flintmq.offline.regions import Regions
 
@@ -113,6 +113,19 @@ class QueueFiles:
             if low:
                 return file.first_offset // UNIT_SIZE + low
         return self.first_offset(key)
+
+    def last_physical(self, key: QueueKey) -> int:
+        """Return where the record of the last unit of a queue starts, -1 without one."""
+        at = self.end(key) - 1
+        first = self.first_offset(key)
+        while at >= first:
+            unit = self.unit_at(key, at)
+            if unit is None:
+                break
+            if unit[1] != PRE_BLANK_SIZE:
+                return unit[0]
+            at -= 1
+        return -1
 
     def has_extension(self, key: QueueKey) -> bool:
         """Whether a queue has an extension."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from flintmq.format.record import CheckedRecord
+from flintmq.format.stored.record import CheckedRecord
 from flintmq.offline.layout import StoreLayout, find_store
 from flintmq.offline.queue_files import QueueFiles
 from flintmq.offline.regions import Regions

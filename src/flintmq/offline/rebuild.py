@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from flintmq.format.consume_queue import PRE_BLANK, UNIT_SIZE
 from flintmq.format.delay_levels import DelayLevels
-from flintmq.format.record import CheckedRecord, index_keys
+from flintmq.format.stored.consume_queue import PRE_BLANK, UNIT_SIZE
+from flintmq.format.stored.dispatch_fields import index_keys
+from flintmq.format.stored.record import CheckedRecord
 from flintmq.format.sys_flag import TRANSACTION_ROLLBACK, transaction_type
-from flintmq.offline.derive import Derivation, UnitRun
-from flintmq.offline.errors import OutputError
+from flintmq.offline.derive import Derivation, DerivedQueue
+from flintmq.offline.errors import OutputError, UnknownIndexShapeError
 from flintmq.offline.findings import Findings, Kind
 from flintmq.offline.index_geometry import IndexGeometry, find_geometry
 from flintmq.offline.layout import StoreLayout
@@ -22,9 +23,10 @@ from flintmq.offline.log_files import LogFiles
 from flintmq.offline.regions import Regions
 from flintmq.offline.scan import LogScan, Progress
 from flintmq.store.errors import StoreError, StoreIOError
-from flintmq.store.files import Files, LocalFiles, safe_child
-from flintmq.store.key_index import IndexedMessage, KeyIndex
-from flintmq.store.mapped_file_queue import file_name
+from flintmq.store.files.interface import Files, safe_child
+from flintmq.store.files.local_files import LocalFiles
+from flintmq.store.files.mapped_file_queue import file_name
+from flintmq.store.views.key_index import IndexedMessage, KeyIndex
 
 GAP_MAX: Final = 1_000_000
 """The most lost records a queue is filled over with blank units; recovery has the same limit."""
@@ -59,6 +61,28 @@ def rebuild(
     """Write ``output/consumequeue`` and ``output/index``; OutputError when it is not free."""
     files = files or LocalFiles()
     check_output(layout, output, files=files)
+    return derive_views(
+        layout,
+        output,
+        queues=queues,
+        index=index,
+        delay_levels=delay_levels,
+        files=files,
+        progress=progress,
+    )
+
+
+def derive_views(
+    layout: StoreLayout,
+    output: Path,
+    *,
+    queues: bool,
+    index: bool,
+    delay_levels: DelayLevels,
+    files: Files,
+    progress: Progress | None = None,
+) -> RebuildReport:
+    """Do the work of `rebuild` in a directory that has neither queues nor index yet."""
     report = RebuildReport(output=output)
     with Regions(layout.files) as regions:
         log = LogFiles(layout, regions)
@@ -75,7 +99,7 @@ def rebuild(
     files.make_directory(output)
     if writer is not None:
         writer.finish()
-        report.queue_count = len(derivation.runs)
+        report.queue_count = len(derivation.queues)
     if entries is not None:
         report.index_file_count, report.index_entry_count = entries.finish()
     files.sync_directory(output)
@@ -101,7 +125,7 @@ def check_output(layout: StoreLayout, output: Path, *, files: Files) -> None:
 
 
 class QueueWriter:
-    """Writes runs of units into new consume-queue files."""
+    """Writes units into new consume-queue files."""
 
     def __init__(
         self, directory: Path, layout: StoreLayout, files: Files, report: RebuildReport
@@ -113,28 +137,28 @@ class QueueWriter:
         self._made: dict[Path, None] = {}
         self._refused: set[tuple[str, int]] = set()
 
-    def begin(self, run: UnitRun) -> None:
+    def begin(self, queue: DerivedQueue) -> None:
         """Start a queue; what precedes its first record in the same file becomes blank."""
-        self._write_blanks(run, run.first - run.first % self._units_per_file, run.first)
+        self._write_blanks(queue, queue.first - queue.first % self._units_per_file, queue.first)
 
-    def take(self, run: UnitRun) -> None:
-        """Write a run."""
-        self._report.unit_count += len(run.units) // UNIT_SIZE
-        self._write(run, run.first, bytes(run.units))
+    def take(self, queue: DerivedQueue) -> None:
+        """Write the next units of a queue."""
+        self._report.unit_count += len(queue.units) // UNIT_SIZE
+        self._write(queue, queue.first, bytes(queue.units))
 
-    def jump(self, run: UnitRun, queue_offset: int, physical_offset: int) -> bool:
+    def jump(self, queue: DerivedQueue, queue_offset: int, physical_offset: int) -> bool:
         """Do as recovery does: blanks for lost records, a deleted topic anew, or the first."""
         if queue_offset == 0:
-            self._remove(run)
+            self._remove(queue)
             return True
-        name = f"consumequeue/{run.topic}/{run.queue_id}"
-        if run.next < queue_offset <= run.next + GAP_MAX:
-            self._write_blanks(run, run.next, queue_offset)
-            reason = f"the log has no records for {queue_offset - run.next} units; they are blank"
-            self._report.findings.problem(Kind.OFFSET_GAP, name, run.next, reason)
+        name = f"consumequeue/{queue.topic}/{queue.queue_id}"
+        if queue.next < queue_offset <= queue.next + GAP_MAX:
+            self._write_blanks(queue, queue.next, queue_offset)
+            reason = f"the log has no records for {queue_offset - queue.next} units; they are blank"
+            self._report.findings.problem(Kind.OFFSET_GAP, name, queue.next, reason)
             return True
         reason = f"the record at {physical_offset} has the queue offset {queue_offset}, left out"
-        self._report.findings.problem(Kind.OFFSET_REPEATED, name, run.next, reason)
+        self._report.findings.problem(Kind.OFFSET_REPEATED, name, queue.next, reason)
         return False
 
     def bad_delay_level(self, record: CheckedRecord, reason: str) -> None:
@@ -152,24 +176,24 @@ class QueueWriter:
     def _units_per_file(self) -> int:
         return self._file_size // UNIT_SIZE
 
-    def directory_of(self, run: UnitRun) -> Path | None:
+    def directory_of(self, queue: DerivedQueue) -> Path | None:
         """Return where the files of a queue are, None when no directory can have its name."""
         try:
-            return safe_child(self._directory, run.topic) / str(run.queue_id)
+            return safe_child(self._directory, queue.topic) / str(queue.queue_id)
         except StoreError:
-            key = (run.topic, run.queue_id)
+            key = (queue.topic, queue.queue_id)
             if key not in self._refused:
                 self._refused.add(key)
                 reason = "no directory can have the name of this topic"
-                self._report.findings.problem(Kind.QUEUE_MISSING, repr(run.topic), None, reason)
+                self._report.findings.problem(Kind.QUEUE_MISSING, repr(queue.topic), None, reason)
             return None
 
-    def _write_blanks(self, run: UnitRun, first: int, end: int) -> None:
+    def _write_blanks(self, queue: DerivedQueue, first: int, end: int) -> None:
         if first < end:
-            self._write(run, first, PRE_BLANK * (end - first))
+            self._write(queue, first, PRE_BLANK * (end - first))
 
-    def _write(self, run: UnitRun, first: int, units: bytes) -> None:
-        directory = self.directory_of(run)
+    def _write(self, queue: DerivedQueue, first: int, units: bytes) -> None:
+        directory = self.directory_of(queue)
         if directory is None or (first + 1) * UNIT_SIZE + len(units) > OFFSET_MAX:
             return
         at, end = first * UNIT_SIZE, first * UNIT_SIZE + len(units)
@@ -190,9 +214,9 @@ class QueueWriter:
                 region.close()
             at = stop
 
-    def _remove(self, run: UnitRun) -> None:
+    def _remove(self, queue: DerivedQueue) -> None:
         """Drop the units of a topic that was deleted and made anew."""
-        directory = self.directory_of(run)
+        directory = self.directory_of(queue)
         for path in [path for path in self._made if path.parent == directory]:
             self._files.remove(path)
             del self._made[path]
@@ -209,7 +233,7 @@ class _StoreTimeClock:
         return self.time_ms
 
     def monotonic(self) -> float:
-        """Return the same in seconds."""
+        """Return the store time of the record at hand, in seconds."""
         return self.time_ms / 1000
 
 
@@ -267,6 +291,5 @@ class IndexWriter:
 def _make_index(layout: StoreLayout, regions: Regions, output: Path, files: Files) -> IndexWriter:
     geometry = find_geometry(layout, regions)
     if geometry is None:
-        reason = "the shape of the index files is unknown; give --hash-slots and --index-entries"
-        raise OutputError(output, reason)
+        raise UnknownIndexShapeError(output)
     return IndexWriter(output / "index", geometry, files)

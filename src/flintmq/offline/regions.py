@@ -7,10 +7,14 @@ share one cache.  Nothing is ever opened for writing.
 from collections import OrderedDict
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 from flintmq.store.errors import StoreIOError, StoreLoadError
-from flintmq.store.files import Files, MappedRegion
+from flintmq.store.files.interface import Files, MappedRegion
+
+StoreFiles: TypeAlias = Files
+StoreRegion: TypeAlias = MappedRegion
+"""The file layer of a store and a file mapped by it, for packages that may not import the store."""
 
 OPEN_MAX: Final = 128
 """Before Python 3.13 each mapping keeps a descriptor, and 1024 of them are a common limit."""

@@ -11,14 +11,15 @@ from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
 from flintmq.format.errors import CorruptRecordError, EndOfRecords
-from flintmq.format.record import BLANK_SIZE, MESSAGE_MAGIC, Blank, CheckedRecord, check_record
+from flintmq.format.stored.record import Blank, CheckedRecord, check_record
+from flintmq.format.stored.record_layout import BLANK_SIZE, BODY_CRC_AT, MAGIC_AT, MESSAGE_MAGIC
+from flintmq.format.stored.record_search import record_behind, whole_record, written_bounds
 from flintmq.offline.findings import Kind
 from flintmq.offline.layout import DataFile
 from flintmq.offline.log_files import LogFiles
 from flintmq.offline.regions import open_for_reading
-from flintmq.offline.resync import record_behind, whole_record, written_bounds
 from flintmq.store.errors import StoreError
-from flintmq.store.files import MappedRegion
+from flintmq.store.files.interface import MappedRegion
 
 BATCH_COUNT: Final = 256
 """Fewer than the allocations that set off a garbage collection, so that hardly any runs."""
@@ -238,7 +239,7 @@ class LogScan:
         return limit
 
     def _is_stale(self, view: memoryview, position: int, limit: int, base: int) -> bool:
-        """Whether a record behind a damaged place is older than the last good one.
+        """Whether a record behind a damaged range is older than the last good one.
 
         A Java broker that cuts its log back leaves the bytes, and writes over them from there.
         """
@@ -265,7 +266,7 @@ class LogScan:
         self.tail_reason = error.reason
         if leftover:
             self.tail = Tail.LEFTOVER
-        elif region.view[position + 4 : position + 8] == _MAGIC_BYTES:
+        elif region.view[position + MAGIC_AT : position + BODY_CRC_AT] == _MAGIC_BYTES:
             self.tail = Tail.TORN
         else:
             self.tail = Tail.GARBAGE

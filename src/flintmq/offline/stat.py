@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flintmq.format.checkpoint import Checkpoint
-from flintmq.format.consume_queue import PRE_BLANK_SIZE
-from flintmq.format.index_file import HEADER_SIZE, IndexHeader
+from flintmq.format.stored.checkpoint import Checkpoint
+from flintmq.format.stored.consume_queue import PRE_BLANK_SIZE
+from flintmq.format.stored.index_file import HEADER_SIZE, IndexHeader
 from flintmq.offline.findings import Findings
 from flintmq.offline.index_geometry import IndexGeometry, find_geometry
 from flintmq.offline.layout import DataFile, QueueKey, StoreLayout
@@ -13,7 +13,7 @@ from flintmq.offline.log_files import LogFiles
 from flintmq.offline.queue_files import QueueFiles
 from flintmq.offline.regions import Regions
 from flintmq.offline.scan import LogScan, Tail
-from flintmq.offline.verify_state import read_checkpoint
+from flintmq.offline.verify.verify_state import read_checkpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

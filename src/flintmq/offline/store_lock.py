@@ -10,8 +10,9 @@ from typing import Final
 
 from flintmq.offline.errors import OutputError, StoreInUseError
 from flintmq.store.errors import StoreIOError, StoreLockedError
-from flintmq.store.files import Files, LocalFiles
-from flintmq.store.record_lock import RecordLock
+from flintmq.store.files.interface import Files
+from flintmq.store.files.local_files import LocalFiles
+from flintmq.store.files.record_lock import RecordLock
 
 LOCK_NAME: Final = "lock"
 

@@ -5,30 +5,50 @@ from flintmq.remoting.connection import Connection
 from flintmq.remoting.errors import (
     AnswerTimeoutError,
     BindError,
+    ClosedError,
     ConnectError,
     ConnectionLostError,
+    NotSentError,
     RefusedError,
     RemotingError,
+    TlsError,
     TooManyInFlightError,
 )
 from flintmq.remoting.limits import Limits
-from flintmq.remoting.processors import Answer, ProcessorTable, Request
+from flintmq.remoting.processors import Answer, Request
+from flintmq.remoting.received_request import ReceivedRequest
+from flintmq.remoting.request_table import RequestTable
 from flintmq.remoting.server import RemotingServer, bind
 
 __all__ = [
     "Answer",
     "AnswerTimeoutError",
     "BindError",
+    "ClosedError",
     "ConnectError",
     "Connection",
     "ConnectionLostError",
     "Limits",
-    "ProcessorTable",
+    "NotSentError",
+    "ReceivedRequest",
     "RefusedError",
     "RemotingClient",
     "RemotingError",
     "RemotingServer",
     "Request",
+    "RequestTable",
+    "TlsError",
     "TooManyInFlightError",
+    "addresses",
     "bind",
+    "errors",
+    "fair_turns",
+    "peer",
+    "processors",
+    "refusal_counts",
+    "request_table",
+    "server_limits",
+    "tls_files",
+    "tls_listener",
+    "tls_setup",
 ]

@@ -1,9 +1,10 @@
 """One connection: frames in and out, requests in both directions, bounded buffers.
 
-Everything that one read of the socket brought is handled before anything is written, and then
-written at once.  Small requests can have large answers, so a peer that has much unread waits in
-mid-read until it has caught up.  The same class serves both ends: a server answers requests and
-may ask its clients, a client asks and may be asked.
+Everything that a turn of the loop brought is handled before anything is written, and then all
+answers of a connection are written at once (`flintmq.remoting.turn_inbox`).  Small requests can
+have large answers, so a peer that has much unread waits in mid-read until it has caught up.  The
+same class serves both ends: a server answers requests and may ask its clients, a client asks and
+may be asked.
 """
 
 from __future__ import annotations
@@ -11,113 +12,78 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, cast
 
-from flintmq.format.codes import ResponseCode
-from flintmq.format.command import (
+from flintmq.format.wire.codes import ResponseCode
+from flintmq.format.wire.command import (
     ONE_WAY_FLAG,
+    RESPONSE_FLAG,
     Command,
-    command_of_members,
     decode_command,
     encode_command,
-    json_members,
 )
-from flintmq.format.frame import FrameDecoder, HeaderType
-from flintmq.format.remoting_errors import RemoteProtocolError
+from flintmq.format.wire.frame import FrameDecoder, HeaderType
+from flintmq.format.wire.remoting_errors import RemoteProtocolError
 from flintmq.remoting.errors import (
     AnswerTimeoutError,
     ConnectionLostError,
     TooManyInFlightError,
 )
-from flintmq.remoting.processors import Answer, ProcessorTable, failed, send_answer
+from flintmq.remoting.fair_turns import LARGE_HEADER_WEIGHT, PLAIN_HEADER_SIZE, SLICE_BODY_SIZE
+from flintmq.remoting.in_flight import InFlight
+from flintmq.remoting.processors import Answer, failed, send_answer
+from flintmq.remoting.received_request import ReceivedRequest, receive
 
 if TYPE_CHECKING:
-    from flintmq.format.frame import Frame
-    from flintmq.format.headers.codec import Header
-    from flintmq.remoting.half_frames import HalfFrames
-    from flintmq.remoting.limits import Limits
+    from flintmq.format.wire.frame import Frame
+    from flintmq.format.wire.headers.codec import Header
+    from flintmq.remoting.endpoint import Endpoint
+    from flintmq.remoting.fair_turns import FairTurns
     from flintmq.remoting.processors import Outcome
 
 logger = logging.getLogger(__name__)
 
-_OPAQUE_MASK: Final = 0x7FFFFFFF
-_GATHERED_SIZE_MAX: Final = 16 << 10
-"""Bytes of requests that wait for the end of a turn of the loop."""
+_CORKED_SIZE_MAX: Final = 16 << 10
+"""Bytes of our own requests that may wait for the end of a turn of the loop."""
 
-
-class Gatherer(Protocol):
-    """Takes requests of one kind out of a read, to handle them together.
-
-    What it took is handled before whatever comes behind it, and at the end of the read.
-    """
-
-    def take(
-        self, connection: Connection, members: dict[str, Any], header: bytes, body: bytes
-    ) -> bool:
-        """Take a frame over, whose JSON header has these members; return whether it did."""
-        ...
-
-    def finish(self) -> None:
-        """Handle all that was taken."""
-        ...
-
-
-class Endpoint(Protocol):
-    """Whoever owns connections: a server or a client."""
-
-    limits: Limits
-    processors: ProcessorTable
-    gatherer: Gatherer | None
-    half_frames: HalfFrames[Connection] | None
-
-    def opened(self, connection: Connection) -> None:
-        """Learn of a new connection."""
-        ...
-
-    def closed(self, connection: Connection) -> None:
-        """Learn that a connection has ended, for whatever reason."""
-        ...
-
-    def end_of_read(self) -> None:
-        """Learn that what one read brought was handled; the answers are not written yet."""
-        ...
-
-    def prepare(self, command: Command) -> None:
-        """Finish a request of ours before it is sent."""
-        ...
+_JOINED_SIZE_MAX: Final = 64 << 10  # Of a half frame, which is moved once more by each read.
 
 
 class Connection(asyncio.Protocol):
-    """A connection to a peer.
+    """A connection to a peer."""
 
-    ``context`` is a place for its owner, who may keep there what belongs to the peer.
-    """
-
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint[Connection]) -> None:
         self._endpoint = endpoint
         self._limits = endpoint.limits
-        self._processors = endpoint.processors
-        self._gatherer = endpoint.gatherer
+        self._requests = endpoint.requests
         self._half_frames = endpoint.half_frames
+        self._turns = endpoint.turns
+        self._inbox = endpoint.inbox
+        self._unread_answers = endpoint.unread_answers
         self._loop = asyncio.get_running_loop()
         self._decoder = FrameDecoder(frame_size_max=self._limits.frame_size_max)
         self._half_size = 0
-        """Bytes of a frame that is not whole yet, as they were taken down."""
+        """Bytes of an unfinished frame that `half_frames` was last told of."""
+        self._fed_size = 0
+        """Bytes that were read since then."""
         self._transport: asyncio.Transport | None = None
         self._corked = False
         self._out: list[bytes] = []
         self._out_size = 0
+        self._unread = 0
+        """Bytes that were unread when this was last looked at."""
         self._is_paused = False
         self._unhandled: Iterator[Frame] | None = None
-        """What was read from a peer that has too much unread itself."""
-        self._in_flight: dict[int, asyncio.Future[Command]] = {}
-        self._next_opaque = 0
+        """Frames that wait for a later turn, or until the peer has read more of its answers."""
+        self._is_postponed = False
+        """Whether this connection waits for a later turn of the loop."""
+        self._waiting_for_room: list[Callable[[], None]] = []
+        self._in_flight = InFlight(self._loop)
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_failed = False
         self.lost: asyncio.Future[None] = self._loop.create_future()
         """Done when the connection has ended."""
-        self.context: Any = None
         self.peer: tuple[str, int] = ("", 0)
         """Address and port of the other side."""
         self.local: tuple[str, int] = ("", 0)
@@ -125,8 +91,7 @@ class Connection(asyncio.Protocol):
         """When bytes last went either way, on the loop's clock."""
 
     def __repr__(self) -> str:
-        state = "closed" if self.is_closed else "open"
-        return f"<Connection {self.peer_text} {state}>"
+        return f"<Connection {self.peer_text} {'closed' if self.is_closed else 'open'}>"
 
     @property
     def peer_text(self) -> str:
@@ -137,6 +102,11 @@ class Connection(asyncio.Protocol):
     def is_closed(self) -> bool:
         """Whether nothing more can be sent."""
         return self._transport is None or self._transport.is_closing()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it has ended, and everybody was told."""
+        return self._transport is None
 
     @property
     def tasks(self) -> frozenset[asyncio.Task[None]]:
@@ -150,8 +120,23 @@ class Connection(asyncio.Protocol):
 
     @property
     def unread_size(self) -> int:
-        """Bytes that the peer has not taken yet."""
+        """Bytes that were written and that the peer has not read yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the peer has read enough to be sent more than it just asked for."""
+        return not self._is_paused
+
+    def when_room(self, callback: Callable[[], None]) -> None:
+        """Call back once the peer has read enough; never if the connection ends before."""
+        assert self._is_paused, "there is room already"
+        self._waiting_for_room.append(callback)
+
+    def pause_above(self, size: int) -> None:
+        """Pause whenever more than ``size`` bytes are unread, at once if they are already."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.set_write_buffer_limits(high=size)
 
     # -- transport ---------------------------------------------------------------------------
 
@@ -167,44 +152,131 @@ class Connection(asyncio.Protocol):
         self._endpoint.opened(self)
 
     def data_received(self, data: bytes) -> None:
-        """Handle all that one read brought, then write all answers at once."""
+        """Have what a read brought handled: at the end of this turn of the loop, or now."""
         self.last_active = self._loop.time()
-        frames = self._decoder.frames(data)
+        self._fed_size += len(data)
         if self._unhandled is not None:
-            self._unhandled = itertools.chain(self._unhandled, frames)
+            self._put_off(data)
+        elif self._inbox is not None:
+            self._inbox.add(self, data)
         else:
-            self._handle(frames)
-            self._note_half_frame(self._half_size + len(data))
+            self.handle_read(data)
 
-    def _note_half_frame(self, unfinished_size: int) -> None:
-        """Take down what is held; unless it is ``unfinished_size``, a frame was whole meanwhile."""
-        size = self._decoder.pending_size
+    def handle_read(self, data: bytes) -> None:
+        """Handle all that a read brought, and answer."""
+        self._handle(self._decoder.frames(data))
+
+    def _put_off(self, data: bytes) -> None:
+        """Keep a read behind what waits already."""
+        assert self._unhandled is not None
+        self._unhandled = itertools.chain(self._unhandled, self._decoder.frames(data))
+        # Its turn mostly comes before more does; now it has not, and one read more is enough.
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def _note_half_frame(self) -> None:
+        """Tell `half_frames` how much of an unfinished frame is held.
+
+        If it has not grown by all that was read, some frame was finished and this is another one.
+        """
+        size, unfinished_size = self._decoder.pending_size, self._half_size + self._fed_size
+        self._fed_size = 0
         if self._half_frames is not None and (size or self._half_size):
             self._half_size = size
             self._half_frames.note(self, size, is_new=size != unfinished_size)
 
     def _handle(self, frames: Iterator[Frame]) -> None:
+        """Handle frames and all that was gathered of them, and write the answers."""
+        try:
+            self._take(frames)
+        finally:
+            self._requests.finish()
+            self._endpoint.end_of_read()
+            self.finish_read()
+            if self._turns is not None:
+                self._turns.end(self._requests.last_code)
+
+    def open_read(self, data: bytes) -> bytes | None:
+        """Return a read from where a frame begins, for who handles several reads together.
+
+        What is left of it comes back by `take_read`.  None: all of it has to go that way.
+        """
+        if self._unhandled is not None or self._is_paused or self._is_failed:
+            return None
         self._corked = True
-        pause_size = self._limits.write_pause_size
+        return self._decoder.whole(data, pending_size_max=_JOINED_SIZE_MAX)
+
+    def take_read(self, data: bytes) -> None:
+        """Handle what a read brought; what is gathered of it and its answers wait.
+
+        Whoever calls this has gathered requests finished, and calls `finish_read` then.
+        """
+        if self._unhandled is not None:
+            self._put_off(data)
+        else:
+            self._take(self._decoder.frames(data))
+
+    def finish_read(self) -> None:
+        """Write what the requests of a read have led to."""
+        self._corked = False
+        self._write_out()
+        if self._is_failed:
+            self.close()
+        if self._unhandled is None:
+            self._note_half_frame()
+
+    def _take(self, frames: Iterator[Frame]) -> None:
+        """Handle frames for as long as this connection may go on in this turn."""
+        turns, slice_end, body_size = self._turns, 0.0, 0
+        if turns is not None and not (slice_end := turns.begin()):
+            return self._postpone(frames, turns)
+        self._corked = True
+        if self._unread:
+            self._note_unread(self.unread_size)
         try:
             for frame in frames:
                 self._take_frame(frame)
-                if self._out_size > pause_size:
+                # What is unread already counts, or many small writes would leave too much.
+                if self._out_size + self._unread > self._limits.write_pause_size:
                     self._endpoint.end_of_read()
                     self._write_out()
                 if self._is_paused:
                     self._unhandled = frames
                     break
+                body_size += len(frame.body)
+                if len(frame.header) > PLAIN_HEADER_SIZE:
+                    body_size += LARGE_HEADER_WEIGHT * len(frame.header)
+                if turns is not None and (turns.now() >= slice_end or body_size > SLICE_BODY_SIZE):
+                    self._postpone(frames, turns)
+                    break
         except RemoteProtocolError as error:
             self._fail(str(error))
-        finally:
-            if self._gatherer is not None:
-                self._gatherer.finish()
-            self._corked = False
-            self._endpoint.end_of_read()
-            self._write_out()
-            if self._is_failed:
-                self.close()
+
+    def _postpone(self, frames: Iterator[Frame], turns: FairTurns) -> None:
+        """Leave frames to a later turn of the loop."""
+        self._unhandled = frames
+        self._is_postponed = True
+        turns.postpone(self)
+
+    def go_on(self) -> None:
+        """Go on with what an earlier turn had no time for."""
+        self._is_postponed = False
+        if self._is_paused:
+            return
+        try:
+            self._go_on()
+        except Exception:
+            logger.exception("requests could not be handled: peer=%s", self.peer_text)
+            self.abort()
+
+    def _go_on(self) -> None:
+        """Handle what was read already; read again once all of it is handled."""
+        frames, self._unhandled = self._unhandled, None
+        if frames is not None and not self.is_closed:
+            self._handle(frames)
+        if not (self._is_paused or self._is_postponed or self.is_closed):
+            assert self._transport is not None
+            self._transport.resume_reading()
 
     def eof_received(self) -> bool:
         """Close: a peer that has stopped sending gets nothing more."""
@@ -215,13 +287,12 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self._out.clear()
         self._unhandled = None
+        self._waiting_for_room.clear()
+        if self._unread_answers is not None:
+            self._unread_answers.forget(self)
         if self._half_frames is not None:
             self._half_frames.note(self, 0, is_new=True)
-        reason = f"connection to {self.peer_text} lost"
-        for future in self._in_flight.values():
-            if not future.done():
-                future.set_exception(ConnectionLostError(reason))
-        self._in_flight.clear()
+        self._in_flight.fail(ConnectionLostError(f"connection to {self.peer_text} lost"))
         for task in self._tasks:
             task.cancel()
         self.lost.set_result(None)
@@ -234,15 +305,15 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Go on with what was read already, then read again."""
+        """Go on with what was read already and with what waits for room, then read again."""
         self._is_paused = False
-        frames, self._unhandled = self._unhandled, None
-        if frames is not None:
-            self._handle(frames)
-            self._note_half_frame(0)
-        if not (self._is_paused or self.is_closed):
-            assert self._transport is not None
-            self._transport.resume_reading()
+        self._note_unread(self.unread_size)
+        if not self._is_postponed:
+            self._go_on()
+        while self._waiting_for_room and not self._is_paused:
+            waiting, self._waiting_for_room = self._waiting_for_room, []
+            for callback in waiting:
+                callback()
 
     def close(self) -> None:
         """Close after what was written has left."""
@@ -268,58 +339,52 @@ class Connection(asyncio.Protocol):
     # -- what the peer asks ------------------------------------------------------------------
 
     def _take_frame(self, frame: Frame) -> None:
-        """Let the gatherer have a frame, or handle it behind what was gathered."""
-        gatherer = self._gatherer
-        if gatherer is None:
-            self.handle(decode_command(frame))
-            return
-        header_type, header, body = frame
-        members = json_members(header) if header_type is HeaderType.JSON else None
-        if members is None:
-            command = decode_command(frame)
-        elif gatherer.take(self, members, header, body):
-            return
+        """Have a request handled, or give the answer to one of ours to whoever waits for it."""
+        requests = self._requests
+        if requests.has_bulk:
+            request = receive(frame)
+            if not request.flag & RESPONSE_FLAG:
+                requests.handle(self, request)
+                return
+            command = request.command
         else:
-            command = command_of_members(members, header, body)
-        gatherer.finish()
-        self.handle(command)
+            command = decode_command(frame)
+            if not command.is_response:
+                requests.handle(self, ReceivedRequest.of(command))
+                return
+        if not self._in_flight.answered(command):
+            logger.debug("answer to nothing: peer=%s", self.peer_text)
 
-    def handle(self, command: Command) -> None:
-        """Handle a command of the peer: an answer to us, or a request."""
-        if command.is_response:
-            future = self._in_flight.pop(command.opaque, None)
-            if future is None:
-                logger.debug("answer to nothing: peer=%s", self.peer_text)
-            elif not future.done():
-                future.set_result(command)
-            return
-        outcome = self._processors.handle(self, command)
+    def process(self, request: ReceivedRequest) -> None:
+        """Have an admitted request handled by its processor, alone."""
+        command = request.command
+        outcome = self._requests.process(self, command)
         if isinstance(outcome, Answer):
             send_answer(self, command, outcome)
         elif outcome is not None:
             self._start(command, outcome)
+        else:
+            # It is answered later.  That takes its number and notation, not what it brought.
+            command.body, command.ext_fields = b"", {}
 
     def _start(self, command: Command, work: Awaitable[Outcome]) -> None:
         if len(self._tasks) >= self._limits.waiting_count_max:
             if asyncio.iscoroutine(work):
                 work.close()
-            remark = f"[OVERLOAD]{len(self._tasks)} requests of this connection are waiting"
-            send_answer(self, command, Answer(ResponseCode.SYSTEM_BUSY, remark=remark))
-            return
-        task = self._loop.create_task(self._finish(command, work))
-        self._tasks.add(task)
+            busy = f"[OVERLOAD]{len(self._tasks)} requests of this connection are waiting"
+            return send_answer(self, command, Answer(ResponseCode.SYSTEM_BUSY, remark=busy))
+        self._tasks.add(task := self._loop.create_task(self._finish(command, work)))
         task.add_done_callback(self._tasks.discard)
 
     async def _finish(self, command: Command, work: Awaitable[Outcome]) -> None:
         try:
             answer = await work
         except Exception as error:
-            answer = failed(command, error)
+            answer = failed(command.code, error)
         if answer is not None:
             send_answer(self, command, answer)
 
     # -- what we ask -------------------------------------------------------------------------
-
     async def call(
         self, code: int, header: Header | None = None, body: bytes = b"", *, timeout_ms: int
     ) -> Command:
@@ -333,20 +398,29 @@ class Connection(asyncio.Protocol):
         return await self.exchange(self._request(code, header, body), timeout_ms=timeout_ms)
 
     async def exchange(self, command: Command, *, timeout_ms: int) -> Command:
-        """Send a request that is made already, with an opaque of its own; return the answer."""
-        if len(self._in_flight) >= self._limits.in_flight_count_max:
-            raise TooManyInFlightError(f"{len(self._in_flight)} requests wait on {self!r}")
-        future: asyncio.Future[Command] = self._loop.create_future()
-        self._in_flight[command.opaque] = future
+        """Send a request whose opaque number the caller has chosen; return the answer."""
+        if self.in_flight_count >= self._limits.in_flight_count_max:
+            raise TooManyInFlightError(f"{self.in_flight_count} requests wait on {self!r}")
+        future = self._in_flight.open(command.opaque)
         timer = self._loop.call_later(
             timeout_ms / 1000, self._expire, future, command.code, timeout_ms
         )
         try:
-            self._send(command)
+            self._submit(command, future)
             return await future
+        except asyncio.CancelledError:
+            self._note_missing()
+            raise
         finally:
             timer.cancel()
-            self._in_flight.pop(command.opaque, None)
+            self._in_flight.close(command.opaque)
+
+    def _submit(self, command: Command, future: asyncio.Future[Command]) -> None:
+        """Send a request whose answer the future gets."""
+        self._send(command)
+
+    def _note_missing(self) -> None:
+        """Learn that a caller has given up before there was an answer."""
 
     def _expire(self, future: asyncio.Future[Command], code: int, timeout_ms: int) -> None:
         if not future.done():
@@ -360,10 +434,9 @@ class Connection(asyncio.Protocol):
         self._send(command)
 
     def _request(self, code: int, header: Header | None, body: bytes) -> Command:
-        self._next_opaque = (self._next_opaque + 1) & _OPAQUE_MASK
         return Command(
             code=code,
-            opaque=self._next_opaque,
+            opaque=self._in_flight.next_opaque(),
             ext_fields={} if header is None else header.encode(),
             body=body,
             serialize_type=HeaderType.JSON,
@@ -378,7 +451,7 @@ class Connection(asyncio.Protocol):
             # The first of our requests leaves at once, those of the same turn of the loop together.
             self._corked = True
             self._loop.call_soon(self._uncork)
-        elif self._out_size > _GATHERED_SIZE_MAX:
+        elif self._out_size > _CORKED_SIZE_MAX:
             # The peer can begin while the rest is still made.
             self._write_out()
 
@@ -392,25 +465,36 @@ class Connection(asyncio.Protocol):
         """Send a whole frame, together with the others that one read leads to."""
         self._out.append(frame)
         self._out_size += len(frame)
-        if not self._corked:
+        if not self._corked or self._out_size > self._limits.write_pause_size:
             self._write_out()
 
     def send_all(self, frames: Sequence[bytes]) -> None:
         """Send several whole frames."""
         self._out += frames
         self._out_size += sum(map(len, frames))
-        if not self._corked:
+        if not self._corked or self._out_size > self._limits.write_pause_size:
             self._write_out()
 
     def _write_out(self) -> None:
         if not self._out:
             return
-        out, self._out, self._out_size = self._out, [], 0
-        transport = self._transport
-        if transport is None or transport.is_closing():
+        out, size, self._out, self._out_size = self._out, self._out_size, [], 0
+        if (transport := self._transport) is None or transport.is_closing():
             return
+        account = self._unread_answers
+        if account is not None and size > account.free_size:
+            account.make_room(size)
+            if transport.is_closing():
+                return  # It was this one that had the most.
         transport.write(out[0] if len(out) == 1 else b"".join(out))
         self.last_active = self._loop.time()
         unread = transport.get_write_buffer_size()
-        if unread > self._limits.write_drop_size:
-            self.drop(f"{unread} bytes were not read")
+        if unread or self._unread:
+            self._note_unread(unread)
+
+    def _note_unread(self, size: int) -> None:
+        self._unread = size
+        if self._unread_answers is not None:
+            self._unread_answers.note(self, size)
+        if size > self._limits.write_drop_size:
+            self.drop(f"{size} bytes were not read")

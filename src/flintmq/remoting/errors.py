@@ -22,9 +22,19 @@ class ConnectError(RemotingError):
 class BindError(RemotingError):
     """An address to listen on cannot be had."""
 
-    def __init__(self, address: str, reason: str) -> None:
+    def __init__(self, address: str, reason: str, *, is_foreign: bool = False) -> None:
         super().__init__(f"cannot listen on {address}: {reason}")
         self.address = address
+        self.is_foreign = is_foreign
+        """Whether it is no address of this machine."""
+
+
+class TlsError(RemotingError):
+    """A file for TLS cannot be used."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"TLS: {path}: {reason}")
+        self.path = path
 
 
 class ConnectionLostError(RemotingError):
@@ -39,6 +49,16 @@ class AnswerTimeoutError(RemotingError):
     retriable: ClassVar[bool] = True
 
 
+class NotSentError(RemotingError):
+    """The server read so slowly that the request was not sent in time: it was not done."""
+
+    retriable: ClassVar[bool] = True
+
+
+class ClosedError(RemotingError):
+    """The client is closed: it asks nobody any more."""
+
+
 class TooManyInFlightError(RemotingError):
     """As many requests as allowed wait for answers on this connection already."""
 
@@ -46,7 +66,7 @@ class TooManyInFlightError(RemotingError):
 
 
 class RefusedError(RemotingError):
-    """A request is answered with a code other than success; a processor raises it."""
+    """A request is answered with a code other than success; admissions and processors raise it."""
 
     def __init__(self, code: int, remark: str) -> None:
         super().__init__(remark)

@@ -1,4 +1,4 @@
-"""Frames that have begun and are not whole yet: together they are bounded too.
+"""Unfinished frames of all connections together, which are bounded too.
 
 One connection holds less than a frame.  Thousands of them, each with the start of a large frame,
 would hold more than the machine has.
@@ -13,21 +13,21 @@ OwnerT = TypeVar("OwnerT", bound=Hashable)
 
 
 class HalfFrames(Generic[OwnerT]):
-    """How much of unfinished frames the connections of a server hold.
+    """How many bytes of unfinished frames the connections of a server hold.
 
-    Above the limit the frame that began first goes: a peer that means it is done long before, and
-    a large frame is no worse than many small ones.  ``drop`` ends its connection.
+    Above the limit the connection whose frame began first is dropped: an honest peer would have
+    finished its frame long before.  ``drop`` ends the connection.
     """
 
     def __init__(self, size_max: int, *, drop: Callable[[OwnerT, int], None]) -> None:
         self._size_max = size_max
         self._drop = drop
         self._sizes: dict[OwnerT, int] = {}
-        """In the order in which the frames began."""
+        """Bytes by connection, in the order in which the frames began."""
         self.total_size = 0
 
     def note(self, owner: OwnerT, size: int, *, is_new: bool) -> None:
-        """Take down how much a connection holds now, and whether it is of another frame."""
+        """Note how many bytes a connection holds now; ``is_new`` if they are of another frame."""
         if is_new or not size:
             self.total_size -= self._sizes.pop(owner, 0)
         if size:

@@ -1,16 +1,15 @@
 """The other side of a connection, as processors see it."""
 
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable
+from typing import Protocol
 
-from flintmq.format.command import Command
-from flintmq.format.headers.codec import Header
+from flintmq.format.wire.command import Command
+from flintmq.format.wire.headers.codec import Header
 
 
-class Peer(Protocol):
+class Peer(Hashable, Protocol):
     """Whoever sent a request; `Connection` is one, and tests have others."""
 
-    context: Any
-    """A place for its owner, who may keep there what belongs to the peer."""
     peer: tuple[str, int]
     """Address and port of the other side."""
     local: tuple[str, int]
@@ -23,6 +22,15 @@ class Peer(Protocol):
     @property
     def is_closed(self) -> bool:
         """Whether nothing more can be sent."""
+        ...
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the peer has read enough to be sent more than it just asked for."""
+        ...
+
+    def when_room(self, callback: Callable[[], None]) -> None:
+        """Call back once the peer has read enough; never if the connection ends before."""
         ...
 
     async def call(

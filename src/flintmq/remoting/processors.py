@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from flintmq.format.codes import ResponseCode
-from flintmq.format.command import (
+from flintmq.format.errors import FormatError
+from flintmq.format.wire.codes import ResponseCode
+from flintmq.format.wire.command import (
     RESPONSE_FLAG,
     Command,
     encode_answer_head,
     encode_command_head,
 )
-from flintmq.format.errors import FormatError
-from flintmq.format.frame import HeaderType
-from flintmq.format.headers.codec import Header
-from flintmq.format.headers.table import HEADERS
-from flintmq.format.remoting_errors import LocalProtocolError
+from flintmq.format.wire.frame import HeaderType
+from flintmq.format.wire.headers.codec import Header
+from flintmq.format.wire.remoting_errors import LocalProtocolError
 from flintmq.remoting.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -32,10 +31,10 @@ HeaderT = TypeVar("HeaderT", bound=Header)
 
 @dataclass(slots=True)
 class Answer:
-    """How a request ended.
+    """The answer to a request.
 
-    ``parts`` are sent behind each other as the body; ``release`` is called once they were copied
-    for the transport, so that views into files need not outlive that.
+    ``parts`` are sent one after the other as the body.  ``release`` is called once they were copied
+    for the transport; views into files are good until then.
     """
 
     code: int = ResponseCode.SUCCESS
@@ -70,21 +69,26 @@ class Answer:
         return b"".join((head, *parts)) if parts else head
 
     def done(self) -> None:
-        """Give back what the parts are views of."""
+        """Release what the parts are views of."""
         if self.release is not None:
             self.release()
+
+
+Hold: TypeAlias = Callable[[Callable[[Exception | None], None]], None]
+"""Calls back when an answer may leave, or with the reason why it must not."""
 
 
 class Request(Generic[HeaderT]):
     """One request of a peer.  A processor that returns None answers later through `answer`."""
 
-    __slots__ = ("_is_answered", "command", "connection", "header")
+    __slots__ = ("_hold", "_is_answered", "command", "connection", "header")
 
     def __init__(self, connection: Peer, command: Command, header: HeaderT) -> None:
         self.connection = connection
         self.command = command
         self.header = header
         self._is_answered = False
+        self._hold: Hold | None = None
 
     @property
     def body(self) -> bytes:
@@ -95,6 +99,22 @@ class Request(Generic[HeaderT]):
         """Send the answer; a one-way request and a connection that has gone get none."""
         assert not self._is_answered, "a request is answered once"
         self._is_answered = True
+        if self._hold is None:
+            send_answer(self.connection, self.command, answer)
+        else:
+            self._hold(lambda failure: self._release(answer, failure))
+
+    def hold(self, hold: Hold) -> None:
+        """Keep the answer back until ``hold`` calls what it is given.
+
+        If it does so with an error, the request is answered with that error instead.
+        """
+        self._hold = hold
+
+    def _release(self, answer: Answer, failure: Exception | None) -> None:
+        if failure is not None:
+            answer.done()
+            answer = failed(self.command.code, failure)
         send_answer(self.connection, self.command, answer)
 
 
@@ -117,41 +137,15 @@ Outcome: TypeAlias = Answer | None
 Processor: TypeAlias = Callable[[Request[Any]], Outcome | Awaitable[Outcome]]
 
 
-class ProcessorTable:
-    """Which function handles a request code.
+def failed(code: int, error: Exception) -> Answer:
+    """Return the answer to a request of ``code`` that led to an error.
 
-    A plain function answers at once or, by returning None, later; a coroutine function runs as a
-    task.  Either may raise RefusedError to answer with another code.
+    A refusal says why by itself; what nobody expected is logged.
     """
-
-    def __init__(self, processors: Mapping[int, Processor]) -> None:
-        self._entries = {code: (HEADERS[code].request, run) for code, run in processors.items()}
-
-    def __contains__(self, code: int) -> bool:
-        return code in self._entries
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._entries)
-
-    def handle(self, connection: Peer, command: Command) -> Outcome | Awaitable[Outcome]:
-        """Run the processor of a request; the answer says so when that is not possible."""
-        entry = self._entries.get(command.code)
-        if entry is None:
-            remark = f"request type {command.code} not supported"
-            return Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
-        header_type, run = entry
-        try:
-            return run(Request(connection, command, header_type.decode(command.ext_fields)))
-        except Exception as error:
-            return failed(command, error)
-
-
-def failed(command: Command, error: Exception) -> Answer:
-    """Return the answer for a processor that raised; what nobody expected is logged."""
     if isinstance(error, RefusedError):
         return Answer(error.code, remark=error.remark)
     if isinstance(error, FormatError):
         # A field of the header or the body is not what it should be; the peer is told which.
         return Answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
-    logger.error("request failed: code=%d", command.code, exc_info=error)
+    logger.error("request failed: code=%d", code, exc_info=error)
     return Answer(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")

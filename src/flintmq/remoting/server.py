@@ -1,27 +1,33 @@
-"""Listening for peers."""
+"""Listening for connections."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from flintmq.remoting.connection import Connection
 from flintmq.remoting.errors import BindError
+from flintmq.remoting.fair_turns import FairTurns
 from flintmq.remoting.half_frames import HalfFrames
 from flintmq.remoting.limits import Limits
-from flintmq.remoting.processors import ProcessorTable
+from flintmq.remoting.refusal_counts import ADDRESS_CONNECTIONS, CONNECTIONS, RefusalCounts
+from flintmq.remoting.tls_listener import TlsListener
+from flintmq.remoting.turn_inbox import TurnInbox
+from flintmq.remoting.unread_answers import UnreadAnswers
 
 if TYPE_CHECKING:
-    from flintmq.format.command import Command
-    from flintmq.remoting.connection import Gatherer
+    from flintmq.format.wire.command import Command
+    from flintmq.remoting.request_table import RequestTable
+    from flintmq.remoting.tls_listener import ServerTls
 
 logger = logging.getLogger(__name__)
 
-BACKLOG: Final = 1024
 DRAIN_TIMEOUT_MS: Final = 3000
 _SWEEPS_PER_IDLE_TIMEOUT: Final = 12
 
@@ -46,62 +52,82 @@ def bind(host: str, port: int) -> socket.socket:
         bound.setblocking(False)
     except OSError as error:
         bound.close()
-        raise BindError(f"{host}:{port}", error.strerror or str(error)) from error
+        is_foreign = error.errno == errno.EADDRNOTAVAIL
+        reason = error.strerror or str(error)
+        raise BindError(f"{host}:{port}", reason, is_foreign=is_foreign) from error
     return bound
 
 
 class RemotingServer:
-    """Listens on one or more ports and answers from a table of processors.
+    """Listens on one or more ports and answers what a table of requests has handlers for.
 
     Use `listen`.  ``on_close`` hears of every connection that ends, ``on_end_of_read`` of every
-    read that was handled.
+    read that was handled.  ``turns`` is for those who share the time of the loop with it.  With
+    ``tls`` each connection may begin with a handshake.  ``refused`` counts those that are closed.
     """
 
     def __init__(
         self,
-        processors: ProcessorTable,
+        requests: RequestTable,
         *,
         limits: Limits,
-        gatherer: Gatherer | None = None,
         on_close: Callable[[Connection], None] | None = None,
         on_end_of_read: Callable[[], None] | None = None,
+        turns: FairTurns | None = None,
+        tls: ServerTls | None = None,
+        refused: RefusalCounts | None = None,
     ) -> None:
-        self.processors = processors
-        self.gatherer = gatherer
+        self.requests = requests
         self.limits = limits
         self.half_frames: HalfFrames[Connection] | None = HalfFrames(
             limits.half_frames_size_max, drop=self._drop_half_frame
         )
+        self.turns: FairTurns | None = turns or FairTurns()
+        self.unread_answers: UnreadAnswers | None = UnreadAnswers(
+            own_pause_size=limits.write_pause_size,
+            pause_size=limits.unread_answers_pause_size,
+            size_max=limits.unread_answers_size_max,
+        )
+        self.inbox: TurnInbox | None = None
+        """Has what a turn of the loop brought handled together; None: each read by itself."""
         self.connections: set[Connection] = set()
         self.ports: tuple[int, ...] = ()
         self._on_close = on_close
         self._on_end_of_read = on_end_of_read
+        self._tls = tls
         self._servers: list[asyncio.Server] = []
-        self._refused_count = 0
+        self._listeners: list[TlsListener] = []
+        self._by_address: Counter[str] = Counter()
+        self.refused = refused or RefusalCounts()
 
     @classmethod
     @asynccontextmanager
     async def listen(
         cls,
-        processors: ProcessorTable,
+        requests: RequestTable,
         *,
         sockets: Sequence[socket.socket],
         limits: Limits | None = None,
-        gatherer: Gatherer | None = None,
         on_close: Callable[[Connection], None] | None = None,
         on_end_of_read: Callable[[], None] | None = None,
+        turns: FairTurns | None = None,
+        tls: ServerTls | None = None,
+        refused: RefusalCounts | None = None,
     ) -> AsyncIterator[RemotingServer]:
         """Listen while the context lasts; at its end requests under way are finished first.
 
         The sockets are bound ones, as `bind` gives them; the server closes them.
         """
         server = cls(
-            processors,
+            requests,
             limits=limits or Limits(),
-            gatherer=gatherer,
             on_close=on_close,
             on_end_of_read=on_end_of_read,
+            turns=turns,
+            tls=tls,
+            refused=refused,
         )
+        server.inbox = TurnInbox(server)
         sweeper: asyncio.Task[None] | None = None
         try:
             for one in sockets:
@@ -114,33 +140,72 @@ class RemotingServer:
             await server._close()
 
     async def _open(self, bound: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Connection(self), sock=bound, backlog=BACKLOG)
-        self._servers.append(server)
         self.ports += (bound.getsockname()[1],)
+        if self._tls is None:
+            loop = asyncio.get_running_loop()
+            server = await loop.create_server(
+                lambda: Connection(self), sock=bound, backlog=self.limits.backlog
+            )
+            self._servers.append(server)
+            return
+        listener = TlsListener(
+            bound,
+            self._tls,
+            limits=self.limits,
+            make=lambda: Connection(self),
+            has_room=self._has_room,
+            refused=self.refused,
+        )
+        listener.start()
+        self._listeners.append(listener)
+
+    @property
+    def waiting_count(self) -> int:
+        """Connections that have not said yet whether they speak TLS, or are about to."""
+        return sum(listener.count for listener in self._listeners)
+
+    def _has_room(self, host: str) -> bool:
+        """Return whether one more connection is allowed, those that are not made yet included."""
+        limits, reason = self.limits, ""
+        most = limits.address_connection_count_max
+        if len(self.connections) + self.waiting_count >= limits.connection_count_max:
+            reason = CONNECTIONS
+        elif most is not None and self._count_from(host) >= most:
+            reason = ADDRESS_CONNECTIONS
+        if not reason:
+            return True
+        count = self.refused.note(reason)
+        # The first of each thousand: a flood must not flood the log.
+        if count % 1000 == 1:
+            logger.warning(
+                "connection refused: peer=%s too_many=%s refused=%d", host, reason, count
+            )
+        return False
+
+    def _count_from(self, host: str) -> int:
+        waiting = sum(listener.waiting[host] for listener in self._listeners)
+        return waiting + self._by_address[host]
 
     # -- Endpoint ----------------------------------------------------------------------------
 
     def opened(self, connection: Connection) -> None:
         """Take a connection in, or close it when there are too many."""
-        if len(self.connections) >= self.limits.connection_count_max:
-            self._refused_count += 1
-            # The first of each thousand: a flood must not flood the log.
-            if self._refused_count % 1000 == 1:
-                logger.warning(
-                    "connection refused: peer=%s limit=%d refused=%d",
-                    connection.peer_text,
-                    self.limits.connection_count_max,
-                    self._refused_count,
-                )
+        # Where a listener has let it in, there was room, and it is still counted there.
+        host = connection.peer[0]
+        if self._listeners or self._has_room(host):
+            self.connections.add(connection)
+            self._by_address[host] += 1
+        else:
             connection.abort()
-            return
-        self.connections.add(connection)
 
     def closed(self, connection: Connection) -> None:
         """Forget a connection."""
         if connection in self.connections:
             self.connections.discard(connection)
+            host = connection.peer[0]
+            self._by_address[host] -= 1
+            if not self._by_address[host]:
+                del self._by_address[host]
             if self._on_close is not None:
                 self._on_close(connection)
 
@@ -178,6 +243,8 @@ class RemotingServer:
     async def _close(self) -> None:
         for server in self._servers:
             server.close()
+        for listener in self._listeners:
+            await listener.close()
         await self._drain()
         for connection in list(self.connections):
             connection.close()

@@ -1,11 +1,11 @@
-"""Settings of parts that run: Python names inside, RocketMQ's names at the edge.
+"""Settings of servers and stores: Python names inside, RocketMQ's names at the edge.
 
 Each field of a settings dataclass carries a `Setting`: the RocketMQ key, how its text is read and
 printed, and what is allowed.  That is the only table; reading, printing, checking and the search
 for misspelt keys all follow from it.
 """
 
-from flintmq.settings.properties import ConfigError, read_properties, write_properties
+from flintmq.settings.property_files import ConfigError, read_properties, write_properties
 from flintmq.settings.setting import (
     INT_MAX,
     LONG_MAX,
@@ -24,6 +24,8 @@ from flintmq.settings.setting import (
 from flintmq.settings.tables import (
     check_ranges,
     from_properties,
+    refusals,
+    refuse,
     to_properties,
     unknown_keys,
 )
@@ -34,18 +36,28 @@ __all__ = [
     "ConfigError",
     "Owner",
     "Setting",
+    "access_settings",
     "check_ranges",
     "choice",
+    "durable_file",
     "from_properties",
+    "live_config",
     "number",
     "optional",
     "paths",
+    "property_files",
     "ratio",
     "read_properties",
+    "refusals",
+    "refuse",
+    "server_settings",
+    "setting",
     "setting_field",
     "settings_of",
     "switch",
+    "tables",
     "text",
+    "tls_settings",
     "to_properties",
     "unknown_keys",
     "write_properties",

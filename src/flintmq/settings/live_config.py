@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from flintmq.model.data_version import DataVersion
 from flintmq.settings.durable_file import replace_durably
-from flintmq.settings.properties import ConfigError, read_properties, write_properties
+from flintmq.settings.property_files import ConfigError, read_properties, write_properties
 from flintmq.settings.setting import Owner
 from flintmq.settings.tables import from_properties, to_properties
 
@@ -29,7 +29,7 @@ ConfigT = TypeVar("ConfigT")
 
 
 class LiveConfig(Generic[ConfigT]):
-    """The settings of a part, of which some may change.
+    """The settings of a running server, some of which may change.
 
     ``on_change`` hears of each change with the new settings and the keys that were changed.
     """
@@ -50,9 +50,11 @@ class LiveConfig(Generic[ConfigT]):
         self._changed: dict[str, str] = {}
         self.version = DataVersion()
         self._on_change = on_change
+        self.check: Callable[[ConfigT], object] | None = None
+        """Raises ConfigError for settings that others than their owner do not allow."""
 
     def load(self) -> None:
-        """Apply the changes of earlier runs; what cannot be applied any more is left out."""
+        """Apply the changes that were made before the last stop; invalid ones are left out."""
         if self._overlay is None:
             return
         try:
@@ -67,11 +69,18 @@ class LiveConfig(Generic[ConfigT]):
 
     def shown(self) -> dict[str, str]:
         """Return all settings that RocketMQ has, as it prints them."""
-        owners = [owner for owner in Owner if owner is not Owner.FLINTMQ]
+        owners = frozenset(Owner) - {Owner.FLINTMQ, Owner.SYSTEM}
         return to_properties(self._settings, self.current, owners=owners)
 
     def update(self, body: bytes) -> None:
+        """Change settings as `change` does, and wait until they are written down."""
+        self.change(body)
+        self.writing()()
+
+    def change(self, body: bytes) -> None:
         """Change settings by lines of ``key=value``: all of them, or none.
+
+        Whoever asked for it is answered when they are written down, see `writing`.
 
         Raises:
             ConfigError: a key that may not be changed, or a value that is not allowed.
@@ -89,18 +98,25 @@ class LiveConfig(Generic[ConfigT]):
                 raise ConfigError(key, "a text with line breaks", "one line")
         if changes:
             self._apply(changes)
-            self._save()
 
     def _apply(self, changes: Mapping[str, str]) -> None:
         values: dict[str, Any] = from_properties(self._settings, changes)
         changed: Any = dataclasses.replace(self.current, **values)  # type: ignore[type-var]
+        if self.check is not None:
+            self.check(changed)
         self.current = changed
         self._changed.update(changes)
         self.version = self.version.next(time.time_ns() // 1_000_000)
-        logger.info("settings changed: keys=%s", ",".join(changes))
+        logger.info("settings changed: keys=%s kept=%s", ",".join(changes), self._overlay)
         if self._on_change is not None:
             self._on_change(changed, frozenset(changes))
 
-    def _save(self) -> None:
-        if self._overlay is not None:
-            replace_durably(self._overlay, write_properties(self._changed))
+    def writing(self) -> Callable[[], None]:
+        """Return what writes all changes up to now; it waits for the disk: better in a thread."""
+        overlay, content = self._overlay, write_properties(self._changed)
+
+        def write() -> None:
+            if overlay is not None and self._changed:
+                replace_durably(overlay, content)
+
+        return write

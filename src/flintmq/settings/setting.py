@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from flintmq.settings.properties import ConfigError
+from flintmq.settings.property_files import ConfigError
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
@@ -147,10 +147,10 @@ def paths(key: str) -> tuple[Path, ...]:
     return setting_field(cast("tuple[Path, ...]", ()), Setting(key, PATHS))
 
 
-def choice(key: str, kind: type[Enum]) -> dict[str, Setting]:
+def choice(key: str, kind: type[Enum], *, owner: Owner = Owner.STORE) -> dict[str, Setting]:
     """Return the metadata of a field for one member of an enum, written by its value."""
     codec = Codec(kind, lambda member: str(member.value), " or ".join(m.value for m in kind))
-    return {"setting": Setting(key, codec)}
+    return {"setting": Setting(key, codec, owner)}
 
 
 def settings_of(kind: Any) -> Mapping[str, Setting]:

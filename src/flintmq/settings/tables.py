@@ -1,8 +1,9 @@
-"""All settings of a part at once: out of properties, into properties, and keys nobody knows."""
+"""Whole tables of settings: read from properties, written to properties, misspelt keys found."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from flintmq.settings.property_files import ConfigError, SettingsRefusedError
 from flintmq.settings.setting import PATHS, Owner, Setting, parse_paths, render_paths
 
 
@@ -10,6 +11,32 @@ def check_ranges(settings: Mapping[str, Setting], values: Any) -> None:
     """Raise ConfigError for the first value of a settings object that is out of range."""
     for name, setting in settings.items():
         setting.check(getattr(values, name))
+
+
+def refusals(settings: Mapping[str, Setting], properties: Mapping[str, str]) -> list[ConfigError]:
+    """Return what is wrong with single values of ``properties``, all of it."""
+    found = []
+    for setting in settings.values():
+        for key in {setting.key, setting.printed_key or setting.key} & properties.keys():
+            if setting.codec is PATHS:
+                continue
+            try:
+                setting.check(setting.parse(properties[key]))
+            except ConfigError as error:
+                found.append(error)
+    return found
+
+
+def refuse(errors: Iterable[ConfigError]) -> None:
+    """Raise all that is wrong as one error; nothing if nothing is."""
+    by_text: dict[str, ConfigError] = {}
+    for error in errors:
+        parts = error.errors if isinstance(error, SettingsRefusedError) else (error,)
+        by_text |= {str(part): part for part in parts}
+    if len(by_text) > 1:
+        raise SettingsRefusedError(list(by_text.values()))
+    for error in by_text.values():
+        raise error
 
 
 def from_properties(

@@ -1,10 +1,11 @@
 """Store directories as Spark tables: ``spark.read.format("flintmq").load(DIRECTORY)``.
 
-This package needs the extra ``spark``; nothing else of FlintMQ imports it.  The data source is
-loaded when it is asked for: a task of a job, in a fresh Python process, has no use for it.
+This package needs the extra ``spark``, save for errors, reports and settings, which the command
+line reads.  The data source is loaded when it is asked for: a task of a job, in a fresh Python
+process, has no use for it.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flintmq.spark.errors import (
     ArchiveError,
@@ -19,6 +20,10 @@ from flintmq.spark.errors import (
 
 if TYPE_CHECKING:
     from flintmq.spark.source import FlintSource
+else:
+    from flintmq.spark.lazy_exports import lazy_exports
+
+    __getattr__ = lazy_exports(__name__, {"source": ("FlintSource",)})
 
 __all__ = [
     "ArchiveError",
@@ -30,12 +35,11 @@ __all__ = [
     "SparkSourceError",
     "SplitError",
     "StateError",
+    "errors",
+    "jobs",
+    "options",
+    "parallel_log",
+    "runtime",
+    "sink",
+    "stored",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "FlintSource":
-        from flintmq.spark.source import FlintSource
-
-        return FlintSource
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

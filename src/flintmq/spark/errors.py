@@ -1,4 +1,4 @@
-"""What keeps the Spark source from reading as it was asked to."""
+"""Errors of the Spark data source and of the jobs on stores and archives."""
 
 from flintmq.errors import FlintError
 
@@ -29,7 +29,7 @@ class CorruptLogError(SparkSourceError):
     def __str__(self) -> str:
         return (
             f"{self.path}: damaged from {self.start} to {self.end}: {self.reason} "
-            "(the option onCorruptRecord tells what to do: fail, skip or row)"
+            "(the option onCorruptRecord, of jobs --on-corrupt, tells what to do: fail or skip)"
         )
 
 
@@ -50,8 +50,8 @@ class SplitError(SparkSourceError):
         )
 
 
-class _PlacedError(SparkSourceError):
-    """Something is wrong at one place: a file, a directory, an archive."""
+class PathError(SparkSourceError):
+    """Something is wrong with one file, directory or archive."""
 
     advice = ""
 
@@ -65,19 +65,19 @@ class _PlacedError(SparkSourceError):
         return f"{self.path}: {self.reason}{self.advice}"
 
 
-class RebuildError(_PlacedError):
+class RebuildError(PathError):
     """The files that a rebuild has written are not as they should be; the old ones stay."""
 
 
-class StateError(_PlacedError):
-    """A small file of a store, of which a table is made, says nothing that can be used."""
+class StateError(PathError):
+    """A state file of a store, from which a table is read, cannot be understood."""
 
 
-class DataLossError(_PlacedError):
+class DataLossError(PathError):
     """What a stream would read next is not in the store any more."""
 
     advice = " (the option failOnDataLoss=false goes on without it)"
 
 
-class ArchiveError(_PlacedError):
+class ArchiveError(PathError):
     """An archive, or a store that it is made of or restored to, is not as it has to be."""

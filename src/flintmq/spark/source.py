@@ -14,14 +14,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from flintmq.spark.columns import arrow_schema, table_schema
-from flintmq.spark.live.columns import Output, live_schema
-from flintmq.spark.live.options import is_live, parse_batch, parse_columns, parse_stream
-from flintmq.spark.live.reader import LiveReader
-from flintmq.spark.live.sink import batch_writer, stream_writer
-from flintmq.spark.live.stream import LiveStreamReader
-from flintmq.spark.log_read import LogRead
-from flintmq.spark.options import (
+from flintmq.spark.live.live_columns import OutputColumns, live_schema
+from flintmq.spark.live.live_options import is_live, parse_batch, parse_columns, parse_stream
+from flintmq.spark.live.live_reader import LiveReader
+from flintmq.spark.live.live_stream import LiveStreamReader
+from flintmq.spark.options.store_options import (
     OnCorrupt,
     ReadOptions,
     Source,
@@ -30,10 +27,13 @@ from flintmq.spark.options import (
     parse_source,
     parse_stream_options,
 )
-from flintmq.spark.plan import broker_name, plan_splits, store_directories
-from flintmq.spark.split_scan import LogSplit
-from flintmq.spark.stream import LogStreamReader
-from flintmq.spark.tables import Table, TableReader, table_of
+from flintmq.spark.rows.columns import arrow_schema, table_schema
+from flintmq.spark.sink.writer import batch_writer, stream_writer
+from flintmq.spark.stored.log_read import LogRead
+from flintmq.spark.stored.log_stream import LogStreamReader
+from flintmq.spark.stored.split_plan import broker_name, plan_splits, store_directories
+from flintmq.spark.stored.split_scan import LogSplit
+from flintmq.spark.stored.tables import RowSource, TableReader, row_source_of
 
 
 class FlintSource(DataSource):
@@ -85,12 +85,12 @@ class FlintSource(DataSource):
         """Return what sends the rows of each micro-batch to topics of a cluster."""
         return stream_writer(schema, self.options, overwrite=overwrite)
 
-    def _output(self, schema: StructType) -> Output:
-        return Output(schema, parse_columns(self.options))
+    def _output(self, schema: StructType) -> OutputColumns:
+        return OutputColumns(schema, parse_columns(self.options))
 
-    def _table(self) -> Table | None:
+    def _table(self) -> RowSource | None:
         source = parse_source(self.options)
-        return None if source is Source.COMMIT_LOG else table_of(source)
+        return None if source is Source.COMMIT_LOG else row_source_of(source)
 
 
 class LogReader(DataSourceReader):
@@ -117,10 +117,10 @@ class LogReader(DataSourceReader):
 
 
 class FilteringLogReader(LogReader):
-    """The same, with filters that Spark hands over.
+    """Reads splits as `LogReader` does, and checks filters that Spark hands over.
 
-    It is only for who asks for it: Spark (4.3.0 at least) keeps the reader with its filters for
-    the next query on the same DataFrame, which then lacks rows.
+    It is used only where the option asks for it: Spark (4.3.0 at least) keeps the reader with its
+    filters for the next query on the same DataFrame, which then lacks rows.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:

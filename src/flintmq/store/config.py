@@ -6,12 +6,12 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, Self
 
-from flintmq.format import index_file
-from flintmq.format.consume_queue import UNIT_SIZE
 from flintmq.format.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
 from flintmq.format.errors import DelayLevelsError
+from flintmq.format.stored import index_file
+from flintmq.format.stored.consume_queue import UNIT_SIZE
 from flintmq.settings import tables
-from flintmq.settings.properties import ConfigError
+from flintmq.settings.property_files import ConfigError
 from flintmq.settings.setting import (
     INT_MAX,
     LONG_MAX,
@@ -49,6 +49,15 @@ class BrokerRole(Enum):
     SLAVE = "SLAVE"
 
 
+class DamagedLogPolicy(Enum):
+    """What a start does when whole records stand behind damage in the log."""
+
+    KEEP = "keep"
+    """Keep them, or set them aside where there is doubt."""
+    REFUSE = "refuse"
+    """Do not start, and leave everything as it is."""
+
+
 def _parse_hours(text: str) -> tuple[int, ...]:
     return tuple(parse_number(item.strip()) for item in text.split(";") if item.strip())
 
@@ -77,6 +86,10 @@ class StoreConfig:
     commit_log_file_size: int = number("mappedFileSizeCommitLog", 1 << 30, minimum=128)
     max_message_size: int = number("maxMessageSize", 4 << 20, minimum=10, maximum=INT_MAX - 65536)
     check_crc_on_recover: bool = switch("checkCRCOnRecover", True)
+    damaged_log_policy: DamagedLogPolicy = field(
+        default=DamagedLogPolicy.KEEP,
+        metadata=choice("damagedLogPolicy", DamagedLogPolicy, owner=Owner.FLINTMQ),
+    )
     warm_files: bool = switch("warmMapedFileEnable")
     warm_flush_least_pages: int = number("flushLeastPagesWhenWarmMapedFile", 4096, minimum=1)
     reentrant_put_lock: bool = switch("useReentrantLockWhenPutMessage", True)
@@ -180,6 +193,10 @@ class StoreConfig:
     dledger_self_id: str | None = optional("dLegerSelfId")
     preferred_leader_id: str | None = optional("preferredLeaderId")
     batch_push: bool = switch("enableBatchPush", printed_key="isEnableBatchPush")
+
+    # Our own
+    machine_code: bool = switch("machineCode", True, owner=Owner.FLINTMQ)
+    """Whether a store under load may load machine code, where numba is installed."""
 
     # What a store reads of its broker's settings
     broker_id: int = number("brokerId", 0, maximum=LONG_MAX, owner=Owner.BROKER)

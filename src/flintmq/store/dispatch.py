@@ -5,49 +5,48 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections import deque
-from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
-from flintmq.format.consume_queue import UNIT, UNIT_FIELD_COUNT, pack_units
 from flintmq.format.errors import CorruptRecordError, EndOfRecords
-from flintmq.format.record import Blank, CheckedRecord, check_record, decode_record
+from flintmq.format.stored.consume_queue import UNIT, UNIT_FIELD_COUNT, pack_units
+from flintmq.format.stored.record import Blank, CheckedRecord, check_record, decode_record
 from flintmq.format.sys_flag import (
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
     TRANSACTION_NONE,
     TRANSACTION_ROLLBACK,
 )
-from flintmq.store.dispatch_request import (
+from flintmq.store.append_group.sends import AppendGroup
+from flintmq.store.errors import CorruptStoreError, DiskFullError, StoreError
+from flintmq.store.log.dispatch_request import (
     DispatchRequest,
     QueueSlot,
     request_from_record,
-    stored_request,
 )
-from flintmq.store.errors import CorruptStoreError, DiskFullError, StoreError
-from flintmq.store.flags import RunningFlag, RunningFlags
-from flintmq.store.key_index import IndexedMessage
+from flintmq.store.pending_dispatch import PendingDispatch
+from flintmq.store.running_flags import RunningFlag, RunningFlags
+from flintmq.store.views.key_index import IndexedMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
 
     from flintmq.format.delay_levels import DelayLevels
-    from flintmq.store.commit_log import CommitLog
-    from flintmq.store.key_index import KeyIndex
-    from flintmq.store.queue_table import QueueTable
-    from flintmq.store.run_encoding import Run
+    from flintmq.store.append_group.sends import Queue
+    from flintmq.store.log.commit_log import CommitLog
+    from flintmq.store.views.key_index import KeyIndex
+    from flintmq.store.views.queue_table import QueueTable
 
 logger = logging.getLogger(__name__)
-
-PENDING_MAX: Final = 65_536
-"""Requests kept in memory; past that they are read from the log again when their turn comes."""
-
 
 BATCH_COUNT_MAX: Final = 256
 """Requests put into the views together: keys are hashed in batches."""
 
 
-RUN_COUNT_MIN: Final = 4
+REPLICA_STEP_SIZE: Final = 128 << 10
+"""Bytes of a master's log that one run dispatches: the owner has others to serve."""
+
+
+BY_QUEUE_COUNT_MIN: Final = 4
 """Fewer requests are written one by one: sorting them by queue would not pay."""
 
 
@@ -98,7 +97,9 @@ class Dispatcher:
         lmq: bool = False,
         filter_bitmap: Callable[[str, Mapping[str, str]], bytes | None] | None = None,
         on_arrival: ArrivalListener | None = None,
+        follows_master: bool = False,
     ) -> None:
+        """Feed the views of a log; one that ``follows_master`` is read in steps and checked."""
         self._log = log
         self._queues = queues
         self._index = index
@@ -108,14 +109,17 @@ class Dispatcher:
         self._lmq = lmq
         self._filter_bitmap = filter_bitmap
         self.on_arrival = on_arrival
+        self.awaited_queues: Container[Queue] | None = None
+        """The queues whose messages are told to the listener; None: all of them."""
         self.lock = threading.RLock()
         """Held while the views change; whoever samples them takes it."""
         self.offset = 0
         self.blocked: StoreError | None = None
         self.last_timestamp = 0
-        self._pending: deque[DispatchRequest] = deque()
+        self._pending = PendingDispatch()
         self._from_log = False
         self._running = False
+        self._follows_master = follows_master
 
     @property
     def behind(self) -> int:
@@ -133,90 +137,96 @@ class Dispatcher:
         self._pending.clear()
         self._from_log = self._log.end_offset > offset
 
+    def follow_log(self) -> None:
+        """Read from the log what was appended to it without being announced one by one."""
+        self._from_log = True
+
     def add(self, request: DispatchRequest) -> None:
         """Remember a record that was just appended."""
-        if self._from_log:
-            return
-        pending = self._pending
-        pending.append(request)
-        if len(pending) > PENDING_MAX:
+        if not self._from_log and not self._pending.add(request):
             # Memory stays bounded: from here on the log itself is read again.
-            pending.clear()
             self._from_log = True
 
-    def add_stored(
-        self,
-        topic: str,
-        queue_id: int,
-        physical_offset: int,
-        size: int,
-        store_timestamp: int,
-        queue_offset: int,
-        sys_flag: int,
-        properties: bytes,
-    ) -> None:
-        """Remember a record of a batch, of whose properties only the stored text is at hand."""
-        if self._from_log:
-            return
-        self.add(
-            stored_request(
-                topic.encode(),
-                queue_id,
-                physical_offset,
-                size,
-                store_timestamp,
-                queue_offset,
-                sys_flag,
-                properties,
-                delay_levels=self._delay_levels,
-            )
-        )
-
-    # -- runs --------------------------------------------------------------------------------
+    # -- append groups -----------------------------------------------------------------------
 
     @property
-    def is_idle(self) -> bool:
-        """Whether the views are where the log is, and follow it at once; ask under the lock."""
+    def takes_groups(self) -> bool:
+        """Whether a group may be appended now; ask under the lock.
+
+        Where readers see only what is on the disk, groups wait in their order.  Elsewhere the views
+        have to be where the log is, so that they can follow it at once.
+        """
         return (
-            not self._pending
-            and not self._from_log
+            not self._from_log
             and not self._running
             and self.blocked is None
             and self._filter_bitmap is None
             and not self._queues.has_ext
-            and self.offset == self._log.end_offset == self._log.readable_end
+            and (
+                self._log.durable_reads
+                or (
+                    not self._pending
+                    and self.offset == self._log.end_offset == self._log.readable_end
+                )
+            )
         )
 
-    def can_take(self, run: Run) -> bool:
-        """Whether the views have room for a run, so that nothing can come in between."""
+    def add_group(self, group: AppendGroup) -> None:
+        """Remember a group that was just appended and is dispatched when it is on the disk."""
+        if not self._from_log and not self._pending.add_group(group):
+            self._from_log = True
+
+    def has_queues(self, group: AppendGroup) -> bool:
+        """Whether all queues of a group are there."""
+        return all(self._queues.find(key) is not None for key in group.slices)
+
+    def _dispatch_pending_group(self, group: AppendGroup) -> int:
+        """Dispatch a group that has waited; return how many records that were.
+
+        Where the views have no room as they are, it is read from the log, as after a restart.
+        """
+        if not self.has_room(group):
+            self._pending.clear()
+            self._from_log = True
+            return 0
+        self._pending.drop_group()
+        self.dispatch_group(group)
+        return group.message_count
+
+    def has_room(self, group: AppendGroup) -> bool:
+        """Whether the views have room for a group, so that nothing can come in between."""
         try:
-            for key, part in run.parts.items():
+            for key, part in group.slices.items():
                 queue = self._queues.find(key)
                 if queue is None or not queue.make_room(part.first, part.count):
                     return False
-            return self._index is None or self._index.make_room(run.keys.count)
+            return self._index is None or self._index.make_room(group.keys.count)
         except StoreError:
             return False  # Whoever puts the messages one by one is told why.
 
-    def take(self, run: Run) -> None:
-        """Put a run into the views that was just appended, and announce it."""
-        for key, part in run.parts.items():
+    def dispatch_group(self, group: AppendGroup) -> None:
+        """Put a group that was just appended into the views, and announce it."""
+        for key, part in group.slices.items():
             queue = self._queues.find(key)
             assert queue is not None
-            queue.append_run(b"".join(part.units))
-        if self._index is not None and run.keys.count:
-            self._index.insert_run(run.keys, run.store_timestamp)
+            queue.append_units(b"".join(part.units))
+        if self._index is not None and group.keys.count:
+            self._index.insert_group(group.keys, group.store_timestamp)
             self._index.write_headers()
-        self.offset = run.end_offset
-        self.last_timestamp = run.store_timestamp
+        self.offset = group.end_offset
+        self.last_timestamp = group.store_timestamp
         listener = self.on_arrival
         if listener is None:
             return
-        for (topic, queue_id), part in run.parts.items():
+        awaited = self.awaited_queues
+        for (topic, queue_id), part in group.slices.items():
+            # To tell of each message takes longer than to store it.
+            if awaited is not None and (topic, queue_id) not in awaited:
+                continue
             units = UNIT.iter_unpack(b"".join(part.units))
             for number, (physical_offset, size, tags) in enumerate(units, part.first + 1):
                 read = functools.partial(self._stored_properties, physical_offset, size)
-                listener(topic, queue_id, number, tags, run.store_timestamp, None, read)
+                listener(topic, queue_id, number, tags, group.store_timestamp, None, read)
 
     def _stored_properties(self, physical_offset: int, size: int) -> Mapping[str, str]:
         stored = self._log.select(physical_offset, size)
@@ -246,8 +256,13 @@ class Dispatcher:
             limit = self._log.readable_end
             if self._from_log:
                 count += self._run_from_log(limit)
-            while batch := self._next_pending(limit):
-                count += self._apply(batch)
+            while batch := self._pending.next(limit, BATCH_COUNT_MAX):
+                if isinstance(batch, AppendGroup):
+                    count += self._dispatch_pending_group(batch)
+                else:
+                    count += self._apply(batch)
+            if self._from_log:
+                count += self._run_from_log(limit)
             self.blocked = None
         except DiskFullError as error:
             if self.blocked is None:
@@ -258,24 +273,6 @@ class Dispatcher:
             self._flags.set(RunningFlag.QUEUE_WRITE_FAILED, str(error))
             logger.exception("dispatch stopped: offset=%d", self.offset)
         return count
-
-    def _next_pending(self, limit: int) -> Sequence[DispatchRequest]:
-        """Return the next pending requests that are readable, at most a batch of them."""
-        pending = self._pending
-        if not pending:
-            return ()
-        if len(pending) <= BATCH_COUNT_MAX and pending[-1][2] < limit:
-            batch = list(pending)
-        else:
-            batch = [
-                request
-                for request in islice(pending, BATCH_COUNT_MAX)
-                if request.physical_offset < limit
-            ]
-        # The last record may begin below the limit and end behind it.
-        while batch and batch[-1].physical_offset + batch[-1].size > limit:
-            batch.pop()
-        return batch
 
     def _apply(self, batch: Sequence[DispatchRequest]) -> int:
         """Put a batch into the views and announce it; doing part of it again changes nothing.
@@ -290,14 +287,16 @@ class Dispatcher:
         done = in_queues
         if self._index is not None and in_queues:
             indexed = [
-                tuple.__new__(IndexedMessage, (request[0], request[8], request[2], request[5]))
+                IndexedMessage(
+                    request.topic, request.keys, request.physical_offset, request.store_timestamp
+                )
                 for request in batch[:in_queues]
-                if request[8] and request[7] & TRANSACTION_MASK != TRANSACTION_ROLLBACK
+                if request.keys and request.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
             ]
             if indexed:
-                taken = self._index.insert(indexed)
-                if taken < len(indexed):
-                    stop = indexed[taken].physical_offset
+                inserted_count = self._index.insert(indexed)
+                if inserted_count < len(indexed):
+                    stop = indexed[inserted_count].physical_offset
                     done = next(at for at, one in enumerate(batch) if one.physical_offset >= stop)
         if done:
             self._finish(batch[:done])
@@ -312,45 +311,47 @@ class Dispatcher:
             count += self._apply(batch[count:])
         return count
 
-    def _runs(self, batch: Sequence[DispatchRequest]) -> dict[tuple[str, int], list[int]] | None:
-        """Return the units of a batch by queue, each led by its first queue offset.
+    def _units_by_queue(
+        self, batch: Sequence[DispatchRequest]
+    ) -> dict[tuple[str, int], list[int]] | None:
+        """Return the units of a batch by queue, each list led by its first queue offset.
 
-        None where something is not plain: a gap, a light queue, a transaction under way.
+        None where something is special: a gap, a light queue, a transaction under way.
         """
-        runs: dict[tuple[str, int], list[int]] = {}
+        by_queue: dict[tuple[str, int], list[int]] = {}
         for request in batch:
             topic, queue_id, offset, size, tags, _, queue_offset, flag, _, _, multi = request
             if multi or flag & TRANSACTION_MASK not in (TRANSACTION_NONE, TRANSACTION_COMMIT):
                 return None
-            run = runs.get((topic, queue_id))
-            if run is None:
-                runs[topic, queue_id] = [queue_offset, offset, size, tags]
-            elif run[0] + len(run) // UNIT_FIELD_COUNT != queue_offset:
+            fields = by_queue.get((topic, queue_id))
+            if fields is None:
+                by_queue[topic, queue_id] = [queue_offset, offset, size, tags]
+            elif fields[0] + len(fields) // UNIT_FIELD_COUNT != queue_offset:
                 return None
             else:
-                run += (offset, size, tags)
-        return runs
+                fields += (offset, size, tags)
+        return by_queue
 
-    def _apply_runs(self, batch: Sequence[DispatchRequest]) -> bool:
+    def _apply_by_queue(self, batch: Sequence[DispatchRequest]) -> bool:
         """Write the units of a batch queue by queue, if nothing can stand in the way."""
-        runs = self._runs(batch)
-        if runs is None:
+        by_queue = self._units_by_queue(batch)
+        if by_queue is None:
             return False
         ready = []
-        for key, run in runs.items():
+        for key, fields in by_queue.items():
             queue = self._queues.find(key)
-            first = run.pop(0)
-            if queue is None or not queue.has_room(first, len(run) // UNIT_FIELD_COUNT):
+            first = fields.pop(0)
+            if queue is None or not queue.has_room(first, len(fields) // UNIT_FIELD_COUNT):
                 return False
-            ready.append((queue, pack_units(run)))
+            ready.append((queue, pack_units(fields)))
         for queue, units in ready:
-            queue.append_run(units)
+            queue.append_units(units)
         return True
 
     def _apply_to_queues(self, batch: Sequence[DispatchRequest]) -> int:
         get_queue = self._queues.find
         has_ext = self._filter_bitmap is not None or self._queues.has_ext
-        if len(batch) >= RUN_COUNT_MIN and not has_ext and self._apply_runs(batch):
+        if len(batch) >= BY_QUEUE_COUNT_MIN and not has_ext and self._apply_by_queue(batch):
             return len(batch)
         for number, request in enumerate(batch):
             (
@@ -390,10 +391,7 @@ class Dispatcher:
         last = done[-1]
         self.offset = last.physical_offset + last.size
         self.last_timestamp = last.store_timestamp
-        pending = self._pending
-        if pending and pending[0] is done[0]:
-            for _ in done:  # One by one: another thread may be adding.
-                pending.popleft()
+        self._pending.drop(done)
         listener = self.on_arrival
         if listener is not None:
             for request in done:
@@ -420,9 +418,13 @@ class Dispatcher:
             )
 
     def _run_from_log(self, limit: int) -> int:
-        """Read records from ``offset`` to ``limit`` and dispatch them."""
+        """Read records from ``offset`` to ``limit`` and dispatch them.
+
+        A log that comes from a master comes faster than it is dispatched: one step at a time.
+        """
         count = 0
-        while self.offset < limit:
+        stop = min(limit, self.offset + REPLICA_STEP_SIZE) if self._follows_master else limit
+        while self.offset < stop:
             file = self._log.files.find(self.offset)
             if file is None or not file.hold():
                 raise CorruptStoreError(
@@ -431,7 +433,7 @@ class Dispatcher:
                     "no log file to dispatch from",
                 )
             try:
-                count += self._run_file(file.view, file.first_offset, file.size, limit)
+                count += self._run_file(file.view, file.first_offset, file.size, limit, stop)
             except EndOfRecords:
                 break
             except CorruptRecordError as error:
@@ -442,16 +444,25 @@ class Dispatcher:
             self._from_log = False
         return count
 
-    def _run_file(self, view: memoryview, first_offset: int, size: int, limit: int) -> int:
-        """Dispatch the records of one file from ``offset`` on, batch by batch."""
+    def _run_file(
+        self, view: memoryview, first_offset: int, size: int, limit: int, stop: int
+    ) -> int:
+        """Dispatch the records of one file from ``offset`` on, batch by batch.
+
+        None ends behind ``limit``, and none begins behind ``stop``.
+        """
         count = 0
         offset = self.offset
         file_end = first_offset + size
         batch: list[DispatchRequest] = []
         try:
-            while offset < min(limit, file_end):
+            while offset < min(stop, file_end):
                 record = check_record(
-                    view, offset - first_offset, size, check_crc=False, expected_offset=offset
+                    view,
+                    offset - first_offset,
+                    size,
+                    check_crc=self._follows_master,
+                    expected_offset=offset,
                 )
                 if isinstance(record, Blank):
                     offset = file_end

@@ -63,6 +63,15 @@ class FlushFailedError(StoreError):
         super().__init__(f"{path}: flush failed: {cause}")
 
 
+class ReplicaGapError(StoreError):
+    """Bytes of a master's log do not follow the end of the own one."""
+
+    def __init__(self, expected: int, offset: int, size: int) -> None:
+        self.expected = expected
+        self.offset = offset
+        super().__init__(f"{size} bytes at {offset} cannot follow a log that ends at {expected}")
+
+
 class CorruptStoreError(StoreError):
     """Stored bytes contradict the format or each other."""
 

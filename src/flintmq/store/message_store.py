@@ -4,79 +4,92 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self
 
-from flintmq.format.delay_levels import DelayLevels
 from flintmq.model.message import MessageBatch
-from flintmq.model.topics import LMQ_PREFIX, SCHEDULE_TOPIC, TRANS_OP_HALF_TOPIC
-from flintmq.store.allocation import Allocator
-from flintmq.store.appending import Appender
-from flintmq.store.checkpoint import CheckpointFile
+from flintmq.store.assembly import StoreOptions, assemble
 from flintmq.store.clock import SystemClock
-from flintmq.store.commit_log import CommitLog
-from flintmq.store.config import FlushMode
-from flintmq.store.dispatch import Dispatcher
-from flintmq.store.durability import Durability
-from flintmq.store.errors import FlushFailedError, StoreError
-from flintmq.store.files import LocalFiles, make_directory_durable
-from flintmq.store.flags import RunningFlags
-from flintmq.store.flush import LogFlusher
-from flintmq.store.key_index import KeyIndex
-from flintmq.store.mapped_file_queue import MappedFileQueue, Placement
-from flintmq.store.queue_table import QueueTable
-from flintmq.store.reading import StoreReader
-from flintmq.store.recovery import Recovery
+from flintmq.store.errors import StoreError
+from flintmq.store.files.local_files import LocalFiles
 from flintmq.store.results import PutStatus
-from flintmq.store.retention import Retention
-from flintmq.store.runs import RunAppender
-from flintmq.store.schedule import ScheduleService
-from flintmq.store.services import Service
-from flintmq.store.statistics import StoreStatistics
-from flintmq.store.transient_pool import TransientPool
+from flintmq.store.upkeep.services import Service
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Generator, Mapping
     from types import TracebackType
 
-    from flintmq.format.record import Record
-    from flintmq.model.message import Message
+    from flintmq.format.stored.record import Record
+    from flintmq.model.message import PutMessage
+    from flintmq.store.append_group.sends import AppendGroup, AppendPosition, Sends
+    from flintmq.store.appending.group_appender import NotAppended
+    from flintmq.store.assembly import StoreComponents
     from flintmq.store.clock import Clock
     from flintmq.store.config import StoreConfig
     from flintmq.store.dispatch import ArrivalListener
-    from flintmq.store.files import FileLock, Files
-    from flintmq.store.mapped_file import Slice
-    from flintmq.store.queue_table import StoredQueue
-    from flintmq.store.reading import MessageFilter, QueryResult
-    from flintmq.store.recovery_report import RecoveryReport
+    from flintmq.store.files.interface import Files
+    from flintmq.store.files.mapped_file import Slice
+    from flintmq.store.reading.message_filter import MessageFilter
+    from flintmq.store.reading.store_reader import QueryResult
     from flintmq.store.results import GetResult, PutResult
-    from flintmq.store.run_encoding import Run
-    from flintmq.store.runs import Encode
+    from flintmq.store.upkeep.queue_cleaning import ForgottenQueues
 
 logger = logging.getLogger(__name__)
-
-DISPATCH_EVERY: Final = 64
-"""A put dispatches by itself once this many records wait, whoever forgot to."""
 
 HOUSEKEEPING_MS_MIN: Final = 10
 
 SAMPLE_INTERVAL_MS: Final = 1000
 """How often the counters are sampled for the rates of the runtime info."""
 
-_Placed = TypeVar("_Placed")
-
-KEEP_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TRANS_OP_HALF_TOPIC})
-
 
 class MessageStore:
     """A store directory, open for reading and writing by one owner thread.
 
-    ``put`` and the reads never wait for the disk.  With ``background=False`` no thread runs, and
-    the owner drives ``flush``, ``commit`` and ``checkpoint`` by hand; tests do.
+    `open` makes one.  ``put`` and the reads never wait for the disk.  With ``background=False`` no
+    thread runs, and the owner drives ``flush``, ``commit`` and ``checkpoint`` by hand; tests do.
     """
 
-    def __init__(
-        self,
+    def __init__(self, components: StoreComponents, *, has_threads: bool) -> None:
+        """Take the components of a store; `open` makes them."""
+        self.config = components.config
+        self.files = components.files
+        self.clock = components.clock
+        self.flags = components.flags
+        self.statistics = components.statistics
+        self.delay_levels = components.delay_levels
+        self.log = components.log
+        self.queues = components.queues
+        self.index = components.index
+        self.dispatcher = components.dispatcher
+        self.flusher = components.flusher
+        self.durability = components.durability
+        self.recovery_report = components.recovery_report
+        self.appender = components.appender
+        self.reader = components.reader
+        self.replica = components.replica
+        self.retention = components.retention
+        self.schedule = components.schedule
+        self._writer = components.writer
+        self._cleaner = components.cleaner
+        self._components = components
+        self._services: list[Service] = []
+        self._closed = False
+        self._sampled_ms = self.clock.now_ms()
+        if has_threads:
+            self._start_services()
+
+    def reconfigure(self, config: StoreConfig) -> None:
+        """Use other settings from now on: of messages, reads and deletions.
+
+        What is on the disk, and how it is opened, stays as it was.
+        """
+        self.config = config
+        self.appender.limit_sizes(config)
+        self.reader.reconfigure(config)
+        self.retention.reconfigure(config)
+
+    @classmethod
+    def open(
+        cls,
         config: StoreConfig,
         *,
         files: Files | None = None,
@@ -84,190 +97,26 @@ class MessageStore:
         background: bool = True,
         filter_bitmap: Callable[[str, Mapping[str, str]], bytes | None] | None = None,
         on_arrival: ArrivalListener | None = None,
-    ) -> None:
-        """Open the store: lock, load and recover it.
+        roll_wait_ms: int | None = None,
+    ) -> Self:
+        """Open the store of ``config``: lock, load and recover it.
+
+        An owner that must not wait gives ``roll_wait_ms``: a put that needs the next log file
+        fails after so long if it is not made yet, and `is_next_file_late` tells why.
 
         Raises:
             StoreLockedError: another process has it.
             StoreLoadError: the directory holds what no broker has put there.
         """
-        self.config = config
-        self.files = files = files or LocalFiles()
-        self.clock = clock = clock or SystemClock()
-        self.flags = RunningFlags()
-        self.statistics = StoreStatistics(clock=clock)
-        self.delay_levels = DelayLevels.parse(config.delay_levels)
-        self._background = background
-        self._services: list[Service] = []
-        self._closed = False
-        self._sampled_ms = clock.now_ms()
-        make_directory_durable(files, config.root)
-        with contextlib.ExitStack() as undo:
-            self._lock: FileLock = files.lock(config.root / "lock")
-            undo.callback(self._lock.release)
-            self._pool = self._make_pool()
-            if self._pool is not None:
-                undo.callback(self._pool.close)
-            self._allocator = Allocator(
-                files=files,
-                clock=clock,
-                threads=background,
-                warm=config.warm_files,
-                pool=self._pool,
-                fail_fast=config.fast_fail_without_buffer,
-            )
-            undo.callback(self._allocator.close)
-            self.log = self._load_log()
-            undo.callback(self.log.files.close)
-            self.queues = QueueTable(config, files=files, clock=clock)
-            undo.callback(self.queues.close)
-            self.index = self._make_index()
-            if self.index is not None:
-                undo.callback(self.index.close)
-            self.dispatcher = Dispatcher(
-                self.log,
-                self.queues,
-                self.index,
-                flags=self.flags,
-                delay_levels=self.delay_levels,
-                multi_dispatch=config.enable_multi_dispatch,
-                lmq=config.enable_lmq,
-                filter_bitmap=filter_bitmap,
-                on_arrival=on_arrival,
-            )
-            self._checkpoint = CheckpointFile(config.root / "checkpoint", files=files)
-            undo.callback(self._checkpoint.close)
-            self.flusher = LogFlusher(self.log, flags=self.flags, clock=clock)
-            self.durability = Durability(
-                config,
-                self.log,
-                self.queues,
-                self.index,
-                self.dispatcher,
-                self.flusher,
-                self._checkpoint,
-                flags=self.flags,
-                files=files,
-                clock=clock,
-            )
-            self.recovery_report = self._recover()
-            self.appender = Appender(
-                config,
-                self.log,
-                self.queues,
-                self.dispatcher,
-                flags=self.flags,
-                statistics=self.statistics,
-                delay_levels=self.delay_levels,
-                clock=clock,
-            )
-            self._runs = RunAppender(
-                self.appender,
-                self.log,
-                self.dispatcher,
-                statistics=self.statistics,
-                clock=clock,
-            )
-            self.reader = StoreReader(config, self.log, self.queues, self.index)
-            self._take_queue_offsets()
-            self.retention = self._make_retention()
-            self.schedule = self._make_schedule()
-            self.schedule.load()
-            self.durability.mark_running()
-            undo.pop_all()
-        if background:
-            self._start_services()
-
-    # -- opening -----------------------------------------------------------------------------
-
-    def _make_pool(self) -> TransientPool | None:
-        if not self.config.transient_pool_effective:
-            return None
-        return TransientPool(self.config.transient_pool_size, self.config.commit_log_file_size)
-
-    def _load_log(self) -> CommitLog:
-        config = self.config
-        placement = Placement(
-            config.effective_commit_log_paths, read_only=config.read_only_commit_log_paths
+        options = StoreOptions(
+            files or LocalFiles(),
+            clock or SystemClock(),
+            background,
+            filter_bitmap,
+            on_arrival,
+            roll_wait_ms,
         )
-        mapped = MappedFileQueue(
-            placement,
-            config.commit_log_file_size,
-            files=self.files,
-            clock=self.clock,
-            allocator=self._allocator,
-            pool=self._pool,
-        )
-        mapped.load()
-        return CommitLog(mapped, durable_reads=config.flush_mode is FlushMode.SYNC)
-
-    def _make_index(self) -> KeyIndex | None:
-        config = self.config
-        if not config.index_enabled:
-            return None
-        return KeyIndex(
-            config.root / "index",
-            slots=config.hash_slot_count,
-            entries=config.index_entry_count,
-            files=self.files,
-            clock=self.clock,
-        )
-
-    def _make_retention(self) -> Retention:
-        return Retention(
-            self.config,
-            self.log,
-            dispatched=lambda: self.durability.durably_dispatched,
-            delete_views=self.delete_expired_views,
-            flags=self.flags,
-            files=self.files,
-            clock=self.clock,
-        )
-
-    def _make_schedule(self) -> ScheduleService:
-        return ScheduleService(
-            self.config,
-            self.queues,
-            self.reader,
-            delay_levels=self.delay_levels,
-            put=self.put,
-            dispatch=self.dispatch,
-            flush=self.flush,
-            when_flushed=self.when_flushed,
-            files=self.files,
-            clock=self.clock,
-        )
-
-    def _recover(self) -> RecoveryReport:
-        problems = [str(problem) for problem in self.queues.load()]
-        if self.index is not None:
-            problems.extend(str(problem) for problem in self.index.load())
-        checkpoint_problem = self._checkpoint.load()
-        recovery = Recovery(
-            self.config,
-            self.log,
-            self.queues,
-            self.index,
-            self.dispatcher,
-            checkpoint=self._checkpoint.value,
-            delay_levels=self.delay_levels,
-            clean_exit=self.durability.stopped_cleanly,
-            pages_lost=self.durability.has_lost_pages,
-            damaged_queues=self.queues.damaged,
-            clock=self.clock,
-        )
-        for problem in problems:
-            recovery.report.add_problem(problem)
-        if checkpoint_problem and self.log.files.last is not None:
-            recovery.report.add_problem(f"checkpoint: {checkpoint_problem}")
-        report = recovery.run()
-        self._waiting_offsets = recovery.next_offsets
-        return report
-
-    def _take_queue_offsets(self) -> None:
-        self.appender.next_offsets = {
-            (queue.topic, queue.queue_id): queue.max_offset for queue in self.queues
-        } | self._waiting_offsets
+        return cls(assemble(config, options), has_threads=background)
 
     def _start_services(self) -> None:
         config = self.config
@@ -286,7 +135,7 @@ class MessageStore:
                 interval_ms=config.flush_queue_interval_ms,
             )
         )
-        if self._pool is not None:
+        if self._components.pool is not None:
             self._services.append(
                 Service(
                     "flintmq-commit",
@@ -304,70 +153,43 @@ class MessageStore:
 
     # -- writing -----------------------------------------------------------------------------
 
-    def put(self, message: Message) -> PutResult:
+    def put(self, message: PutMessage) -> PutResult:
         """Append a message; PUT_OK means in the log, not yet on the disk."""
-        result = self.appender.put(message)
-        if self.dispatcher.waiting >= DISPATCH_EVERY:
-            self.dispatcher.run()
-        return result
+        return self._writer.put(message)
 
     def put_batch(self, batch: MessageBatch) -> PutResult:
         """Append all messages of a batch, or none."""
-        result = self.appender.put_batch(batch)
-        if self.dispatcher.waiting >= DISPATCH_EVERY:
-            self.dispatcher.run()
-        return result
+        return self._writer.put_batch(batch)
 
-    def put_run(self, encode: Encode[_Placed], store_host: bytes) -> tuple[Run, _Placed] | None:
-        """Append plain messages together; None means that nothing was done, and to use ``put``.
+    @property
+    def is_next_file_late(self) -> bool:
+        """Whether puts fail because the next file of the log is not made yet."""
+        return self.log.files.is_next_late
+
+    def append_group(self, sends: Sends, store_host: bytes) -> AppendGroup | NotAppended:
+        """Append plain sends together; NotAppended means that nothing was done, and to use ``put``.
 
         Only for a store that flushes in the background: nobody is told when the disk has them.
         """
-        return self._runs.put(encode, store_host)
+        return self._writer.append_group(sends, store_host)
 
-    def put_durably(self, message: Message | MessageBatch) -> PutResult:
-        """Append a message or batch and wait as long as its promise asks for.
-
-        With synchronous flush this returns PUT_OK only when the message is on stable storage
-        (unless its WAIT property says false), FLUSH_DISK_TIMEOUT when it is in the log but the
-        disk took too long, and SERVICE_NOT_AVAILABLE when the disk has failed.
-        """
-        result = self.put_batch(message) if isinstance(message, MessageBatch) else self.put(message)
-        if result.ok and result.wait_for_flush:
-            status, reason = self.wait_flushed(result.end_offset)
-            if status is not PutStatus.PUT_OK:
-                result.with_status(status, reason)
-        self.dispatcher.run()
-        return result
+    def append_encoded(
+        self, encode: Callable[[AppendPosition], AppendGroup], store_host: bytes
+    ) -> AppendGroup | NotAppended:
+        """Append a group that somebody else encodes; see `StoreWriter.append_encoded`."""
+        return self._writer.append_encoded(encode, store_host)
 
     def when_flushed(self, offset: int, done: Callable[[PutStatus, str], None]) -> None:
         """Call ``done(status, reason)`` once the log is flushed up to ``offset`` or cannot be.
 
         The call may come from the flushing thread.
         """
-        self.flusher.when_flushed(offset, done, timeout_ms=self.config.sync_flush_timeout_ms)
-
-    def wait_flushed(self, offset: int) -> tuple[PutStatus, str]:
-        """Wait until the log is flushed up to ``offset``; return how that ended."""
-        if not self._background:
-            with contextlib.suppress(FlushFailedError):
-                self.flush()
-        outcome: list[tuple[PutStatus, str]] = []
-        finished = threading.Event()
-
-        def done(status: PutStatus, reason: str) -> None:
-            outcome.append((status, reason))
-            finished.set()
-
-        self.when_flushed(offset, done)
-        if not finished.wait(self.config.sync_flush_timeout_ms / 1000):
-            return PutStatus.FLUSH_DISK_TIMEOUT, "not flushed within syncFlushTimeout"
-        return outcome[0]
+        self._writer.when_flushed(offset, done)
 
     def dispatch(self) -> int:
         """Bring what became readable into queues and index; return how many records."""
         self.retention.follow()
-        return self.dispatcher.run() if self.dispatcher.waiting else 0
+        return self._writer.dispatch()
 
     # -- flushing ----------------------------------------------------------------------------
 
@@ -404,42 +226,29 @@ class MessageStore:
         offset: int,
         count_max: int,
         message_filter: MessageFilter | None = None,
+        *,
+        only_ready: bool = False,
     ) -> GetResult | None:
-        """Return messages of a queue as views into the log; release the result when sent."""
-        if self.dispatcher.waiting:
-            self.dispatcher.run()
-        if self._closed or not self.flags.readable:
-            return None
-        began = self.clock.monotonic()
-        result = self.reader.get_messages(topic, queue_id, offset, count_max, message_filter)
-        self._record_get(result, began)
-        return result
+        """Return messages of a queue as views into the log; release the result when sent.
 
-    def get_inside(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        count_max: int,
-        message_filter: MessageFilter | None = None,
-    ) -> GetResult | None:
-        """Return what `get_messages` does if a queue has a message at ``offset``.
-
-        None means that nothing was done, not even counted: use `get_messages`, which says why.
+        With ``only_ready`` it is None, and not counted, if the queue has no message at
+        ``offset``, or if the disk would have to be waited for.
         """
         if self.dispatcher.waiting:
             self.dispatcher.run()
         if self._closed or not self.flags.readable:
             return None
         began = self.clock.monotonic()
-        result = self.reader.get_inside(topic, queue_id, offset, count_max, message_filter)
-        if result is not None:
-            self._record_get(result, began)
+        if only_ready:
+            result = self.reader.get_existing(
+                topic, queue_id, offset, count_max, message_filter, only_resident=True
+            )
+        else:
+            result = self.reader.get_messages(topic, queue_id, offset, count_max, message_filter)
+        if result is not None or not only_ready:
+            elapsed_us = int((self.clock.monotonic() - began) * 1_000_000)
+            self.statistics.record_get(0 if result is None else len(result), elapsed_us)
         return result
-
-    def _record_get(self, result: GetResult | None, began: float) -> None:
-        elapsed_us = int((self.clock.monotonic() - began) * 1_000_000)
-        self.statistics.record_get(0 if result is None else len(result), elapsed_us)
 
     def min_offset_in_queue(self, topic: str, queue_id: int) -> int:
         """Return the first queue offset that can be read, 0 for an unknown queue."""
@@ -452,11 +261,6 @@ class MessageStore:
             self.dispatcher.run()
         queue = self.queues.get(topic, queue_id)
         return queue.max_offset if queue is not None else 0
-
-    def message_total_in_queue(self, topic: str, queue_id: int) -> int:
-        """Return how many messages a queue holds."""
-        end = self.max_offset_in_queue(topic, queue_id)
-        return end - self.min_offset_in_queue(topic, queue_id)
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """Return the queue offset nearest to a store time."""
@@ -478,10 +282,6 @@ class MessageStore:
         """Return the raw record at a physical offset, held until released."""
         return self.reader.select(physical_offset, size)
 
-    def read_log(self, physical_offset: int, size_max: int) -> Slice | None:
-        """Return raw bytes of the log for replication, held until released."""
-        return self.log.read_range(physical_offset, size_max)
-
     def query(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
     ) -> QueryResult:
@@ -489,58 +289,58 @@ class MessageStore:
         self.dispatcher.run()
         return self.reader.query(topic, key, count_max, begin_ms, end_ms)
 
+    def key_offsets(
+        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
+    ) -> Generator[None, None, list[int]]:
+        """Return where the records of a key are; an owner with others to serve may interrupt it.
+
+        ``reader.records_at`` then has what `query` returns.
+        """
+        self.dispatcher.run()
+        return (yield from self.reader.key_offsets(topic, key, count_max, begin_ms, end_ms))
+
     # -- maintenance -------------------------------------------------------------------------
 
     def clean_unused_topics(self, live: Collection[str]) -> int:
         """Destroy the queues of topics that are not in ``live``; return how many topics."""
-        gone = {
-            topic
-            for topic in self.queues.topics
-            if topic not in live and topic not in KEEP_TOPICS and not topic.startswith(LMQ_PREFIX)
-        }
-        for queue in self.queues:
-            if queue.topic in gone:
-                self._forget(queue)
-        if gone:
-            self.checkpoint()
-        return len(gone)
+        return self._cleaner.clean_unused_topics(live)
+
+    def forget_unused_topics(
+        self, is_live: Callable[[str], bool], *, first: str = ""
+    ) -> Generator[None, None, ForgottenQueues]:
+        """Remove the queues of topics that are not live, those of ``first`` before others.
+
+        An owner with others to serve may interrupt it; ``sync`` of what it returns makes the
+        removal durable, in any thread.
+        """
+        return self._cleaner.forget_unused_topics(is_live, first=first)
+
+    def forget_expired_queues(self) -> Generator[None, None, ForgottenQueues]:
+        """Remove queues whose every record is gone, in the same way."""
+        return self._cleaner.forget_expired_queues()
 
     def clean_expired_queues(self) -> int:
-        """Destroy queues whose every record is gone; return how many.
-
-        As in RocketMQ the next message of such a queue starts at offset 0 again.
-        """
-        self.dispatcher.run()
-        count = 0
-        for queue in self.queues:
-            end = queue.max_physical_offset
-            if queue.topic != SCHEDULE_TOPIC and 0 <= end <= self.log.min_offset:
-                self._forget(queue)
-                count += 1
-        if count:
-            self.checkpoint()
-        return count
+        """Destroy queues whose every record is gone; return how many."""
+        return self._cleaner.clean_expired_queues()
 
     def clean_unused_light_queue(self, topic: str) -> bool:
         """Destroy the light queue of that name; return whether there was one."""
-        queue = self.queues.get(topic, 0) if topic.startswith(LMQ_PREFIX) else None
-        if queue is None:
-            return False
-        self._forget(queue)
-        self.checkpoint()
-        return True
-
-    def _forget(self, queue: StoredQueue) -> None:
-        self.queues.forget(queue)
-        self.appender.next_offsets.pop((queue.topic, queue.queue_id), None)
+        return self._cleaner.clean_unused_light_queue(topic)
 
     def delete_expired_views(self) -> None:
         """Let queues and index follow the log after its oldest files were deleted."""
-        log_min = self.log.min_offset
-        for queue in self.queues:
-            queue.delete_expired(log_min)
-        if self.index is not None:
-            self.index.delete_expired(log_min)
+        self._cleaner.delete_expired_views()
+
+    @property
+    def free_buffer_count(self) -> int | None:
+        """Write buffers that nothing uses; None if appends go to mapped files at once."""
+        pool = self._components.pool
+        return None if pool is None else pool.free_count
+
+    @property
+    def uncommitted_size(self) -> int:
+        """Bytes that are in write buffers only."""
+        return self.log.end_offset - self.log.files.committed_end
 
     def runtime_info(self) -> dict[str, str]:
         """Return the statistics as RocketMQ's runtime info names them."""
@@ -568,7 +368,7 @@ class MessageStore:
         try:
             self.durability.commit_finally()
             self.flush()
-            self.dispatcher.run()
+            self._dispatch_all()
             self.schedule.close()
             self.checkpoint()
             clean = not self.dispatcher.behind and self.flags.writable
@@ -577,20 +377,22 @@ class MessageStore:
         finally:
             self._release(clean=clean)
 
+    def _dispatch_all(self) -> None:
+        """Dispatch all that is readable; a slave does so in steps."""
+        while self.dispatcher.waiting:
+            before = self.dispatcher.offset
+            self.dispatcher.run()
+            if self.dispatcher.offset == before:
+                return
+
     def _release(self, *, clean: bool) -> None:
         """Give everything back, whatever fails on the way; the last called for is done first."""
+        self.durability.close()
         with contextlib.ExitStack() as stack:
-            stack.callback(self._lock.release)
+            stack.callback(self._components.locked.close)
             if clean:
                 stack.callback(self.durability.mark_stopped)
-            if self._pool is not None:
-                stack.callback(self._pool.close)
-            stack.callback(self._allocator.close)
-            stack.callback(self.log.files.close)
-            stack.callback(self.queues.close)
-            if self.index is not None:
-                stack.callback(self.index.close)
-            stack.callback(self._checkpoint.close)
+            stack.callback(self._components.opened.close)
 
     def __enter__(self) -> Self:
         return self

@@ -1,15 +1,15 @@
 """What the store answers: the outcome of a put, of a read and of a key query."""
 
-import struct
 from collections.abc import Iterator
 from enum import Enum
 from types import TracebackType
 from typing import Final, Self
 
 from flintmq.format.message_id import encode_offset_id, encode_offset_ids
-from flintmq.store.mapped_file import MappedFile
+from flintmq.format.stored.record_layout import IPV4
+from flintmq.store.files.mapped_file import MappedFile
 
-_RECORD_SIZE: Final = struct.Struct(">i")
+_RECORD_SIZE: Final = IPV4.pick("size")
 
 
 class PutStatus(Enum):
@@ -56,6 +56,7 @@ class PutResult:
         "queue_offset",
         "reason",
         "record_offsets",
+        "request_count",
         "size",
         "status",
         "store_host",
@@ -75,6 +76,7 @@ class PutResult:
         message_count: int = 1,
         record_offsets: tuple[int, ...] = (),
         reason: str = "",
+        request_count: int = 1,
     ) -> None:
         self.status = status
         self.physical_offset = physical_offset
@@ -86,6 +88,8 @@ class PutResult:
         self.message_count = message_count
         self.record_offsets = record_offsets
         self.reason = reason
+        self.request_count = request_count
+        """How many requests have brought the messages: more than one for an append group."""
 
     def __repr__(self) -> str:
         return (
@@ -145,7 +149,7 @@ class GetResult:
         "max_offset",
         "min_offset",
         "next_begin_offset",
-        "parts",
+        "pieces",
         "status",
         "suggest_slave",
         "total_size",
@@ -158,8 +162,8 @@ class GetResult:
         self.next_begin_offset = next_begin_offset
         self.min_offset = min_offset
         self.max_offset = max_offset
-        self.parts: list[memoryview] = []
-        """Whole records in the order of the queue; those that lie side by side are one part."""
+        self.pieces: list[memoryview] = []
+        """Whole records in the order of the queue; those that lie side by side are one piece."""
         self._queue_offsets: list[int] | range = []
         self.total_size = 0
         self.suggest_slave = False
@@ -170,13 +174,15 @@ class GetResult:
         """Take over one reference to ``file`` that the caller has acquired."""
         self._held.append(file)
 
-    def take(self, file: MappedFile, parts: list[memoryview], count: int, total_size: int) -> None:
+    def set_pieces(
+        self, file: MappedFile, pieces: list[memoryview], count: int, total_size: int
+    ) -> None:
         """Hold the next ``count`` messages, none passed over, all in a file that is held."""
         first = self.next_begin_offset
         self.next_begin_offset = end = first + count
         self._queue_offsets = range(first, end)
         self._held.append(file)
-        self.parts = parts
+        self.pieces = pieces
         self.total_size = total_size
         self.status = GetStatus.FOUND
 
@@ -197,18 +203,13 @@ class GetResult:
     def messages(self) -> list[memoryview]:
         """The records one by one; who only sends them has no need to cut them apart."""
         if self._messages is None:
-            self._messages = [record for part in self.parts for record in _records_of(part)]
+            self._messages = [record for piece in self.pieces for record in _records_of(piece)]
         return self._messages
-
-    @property
-    def commercial_count(self) -> int:
-        """Messages counted in units of 64 KiB begun, as RocketMQ bills them."""
-        return sum(-(-len(message) // 65536) for message in self.messages)
 
     def release(self) -> None:
         """Give the files back; a second call does nothing."""
         held, self._held = self._held, []
-        views, self.parts = self.parts, []
+        views, self.pieces = self.pieces, []
         if self._messages is not None:
             views += self._messages
         self._messages = []
@@ -230,11 +231,11 @@ class GetResult:
         self.release()
 
 
-def _records_of(part: memoryview) -> Iterator[memoryview]:
-    """Yield the records of a part, each of which begins with its size."""
+def _records_of(piece: memoryview) -> Iterator[memoryview]:
+    """Yield the records of a piece, each of which begins with its size."""
     at = 0
-    while at < len(part):
-        (size,) = _RECORD_SIZE.unpack_from(part, at)
-        assert size > 0, "records are checked before they become parts"
-        yield part[at : at + size]
+    while at < len(piece):
+        (size,) = _RECORD_SIZE.unpack_from(piece, at)
+        assert size > 0, "records are checked before they become pieces"
+        yield piece[at : at + size]
         at += size

@@ -1,4 +1,4 @@
-"""For our tests and for users: a broker inside a test, a clock to turn, files that lose bytes."""
+"""For our tests and for users: a broker inside a test, a clock, bad networks, lossy files."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from flintmq.testing.simulated_files import (
     Fault,
     SimulatedCrash,
     SimulatedFiles,
-    SimulatedRegion,
 )
+from flintmq.testing.simulated_region import SimulatedRegion
 
 if TYPE_CHECKING:
     from flintmq.testing.embedded import AsyncEmbeddedCluster, EmbeddedCluster
+    from flintmq.testing.tcp_proxy import AsyncTcpProxy, TcpProxy
 
 __all__ = [
     "ROOT",
     "AsyncEmbeddedCluster",
+    "AsyncTcpProxy",
     "Call",
     "EmbeddedCluster",
     "Fault",
@@ -27,6 +29,7 @@ __all__ = [
     "SimulatedCrash",
     "SimulatedFiles",
     "SimulatedRegion",
+    "TcpProxy",
 ]
 
 
@@ -36,4 +39,8 @@ def __getattr__(name: str) -> Any:
         from flintmq.testing import embedded
 
         return getattr(embedded, name)
+    if name in ("AsyncTcpProxy", "TcpProxy"):
+        from flintmq.testing import tcp_proxy
+
+        return getattr(tcp_proxy, name)
     raise AttributeError(name)

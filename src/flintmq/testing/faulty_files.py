@@ -7,8 +7,8 @@ import os
 from typing import TYPE_CHECKING
 
 from flintmq.store.errors import StoreIOError
-from flintmq.store.files import LocalFiles
-from flintmq.store.local_region import LocalRegion
+from flintmq.store.files.local_files import LocalFiles
+from flintmq.store.files.local_region import LocalRegion
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,4 +1,4 @@
-"""Fixtures for the tests of our users: a broker that is there, and a topic of one's own.
+"""Pytest fixtures for users: a running broker, and a topic that no other test uses.
 
 Nothing heavy is imported before a test asks for a fixture.
 """
@@ -21,7 +21,7 @@ _NAME_LENGTH_MAX: Final = 80
 
 @pytest.fixture(scope="session")
 def flintmq_cluster() -> Iterator[EmbeddedCluster]:
-    """Give a name server and a broker that run as long as the session."""
+    """Yield a name server and a broker that run as long as the test session."""
     from flintmq.testing.embedded import EmbeddedCluster
 
     with EmbeddedCluster() as cluster:
@@ -30,6 +30,6 @@ def flintmq_cluster() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture
 def flintmq_topic(request: pytest.FixtureRequest) -> str:
-    """Give the name of a topic that no other test has."""
+    """Return the name of a topic that no other test uses."""
     name = re.sub(r"[^A-Za-z0-9_-]", "-", request.node.name)[:_NAME_LENGTH_MAX]
     return f"{name}-{uuid.uuid4().hex[:8]}"

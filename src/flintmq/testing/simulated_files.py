@@ -16,19 +16,19 @@ from random import Random
 from typing import Final, NamedTuple
 
 from flintmq.store.clock import Clock
-from flintmq.store.errors import StoreError, StoreLoadError, StoreLockedError
-from flintmq.store.files import (
-    Buffer,
+from flintmq.store.errors import StoreLoadError, StoreLockedError
+from flintmq.store.files.interface import (
     DiskUsage,
     FileEntry,
     FileLock,
     MappedRegion,
     create_by_rename,
 )
-from flintmq.store.local_region import typed_errors
+from flintmq.store.files.local_region import typed_errors
 from flintmq.testing.clock import ManualClock
 from flintmq.testing.simulated_disk import Disk, NameChange, os_error
 from flintmq.testing.simulated_inode import PAGE_SIZE, Inode, Survival, pages_of
+from flintmq.testing.simulated_region import SimulatedRegion
 
 ROOT: Final = Path("/store")
 """A directory that is durably there from the start."""
@@ -88,6 +88,8 @@ class SimulatedFiles:
         """Every call so far."""
         self.crash_at: int | None = None
         """The number of the call before which everything stops."""
+        self.boot_number = 1
+        """Which run of the machine this is; a power failure begins the next one."""
         self._faults: dict[int, Fault] = {}
         self._next_faults: list[tuple[str, str | None, Fault]] = []
         self._frozen: dict[Inode, bytes] | None = None
@@ -135,7 +137,9 @@ class SimulatedFiles:
         What was not synced is still not on the disk, and a power failure may take it yet.
         """
         with self._mutex:
-            return self._image(self._disk.copy(self._seen))
+            image = self._image(self._disk.copy(self._seen))
+            image.boot_number = self.boot_number
+            return image
 
     def crash_images(self, rng: Random, count: int) -> "Iterator[SimulatedFiles]":
         """Yield file systems that a power failure may leave.
@@ -173,6 +177,7 @@ class SimulatedFiles:
             checks_reservations=self.checks_reservations,
         )
         image._disk = disk
+        image.boot_number = self.boot_number + 1
         return image
 
     def _seen(self, inode: Inode) -> bytes:
@@ -319,6 +324,14 @@ class SimulatedFiles:
             self._locks.add(path)
             return _Lock(self._locks, path)
 
+    def lock_directory(self, path: Path) -> FileLock:
+        """Keep other stores out of a directory without leaving a file in it."""
+        with self.call("lock", path):
+            if path in self._locks:
+                raise StoreLockedError(path)
+            self._locks.add(path)
+            return _Lock(self._locks, path)
+
     def usage(self, path: Path) -> DiskUsage | None:
         """Return how full the file system of ``path`` is, None when there is no such path."""
         with self.call("usage", path, changes=False):
@@ -327,6 +340,10 @@ class SimulatedFiles:
             total = self.capacity if self.capacity is not None else _UNLIMITED
             free = max(total - self._disk.used(), 0)
             return DiskUsage(total, free, free)
+
+    def boot_id(self) -> str:
+        """Return what names this run of the machine."""
+        return f"simulated-{self.boot_number}"
 
     # -- what regions need -------------------------------------------------------------------
 
@@ -379,90 +396,6 @@ class SimulatedFiles:
                 self._next_faults.remove(rule)
                 return fault
         return self._faults.get(number)
-
-
-class SimulatedRegion:
-    """A ``MappedRegion`` of ``SimulatedFiles``."""
-
-    def __init__(self, files: SimulatedFiles, inode: Inode, path: Path, *, read_only: bool) -> None:
-        """Map a file; every region of it shows the same bytes."""
-        self.path = path
-        self.size = len(inode.content)
-        self.read_only = read_only
-        view = memoryview(inode.content)
-        self.view = view.toreadonly() if read_only else view
-        self._files = files
-        self._inode: Inode | None = inode
-        inode.region_count += 1
-
-    def reserve(self, start: int, end: int) -> None:
-        """Make sure that the disk has room for the bytes from ``start`` to ``end``."""
-        inode = self._writable()
-        assert 0 <= start <= end <= self.size, (start, end, self.size)
-        if inode.reserved.issuperset(pages_of(start, end)):
-            return
-        with self._files.call("reserve", self.path, size=end - start):
-            self._files.reserve(inode, start, end)
-
-    def write(self, position: int, data: Buffer) -> None:
-        """Write ``data`` at ``position``; the view shows it at once."""
-        inode = self._writable()
-        assert 0 <= position <= position + len(data) <= self.size, (position, len(data), self.size)
-        with self._files.call("region_write", self.path, size=len(data), short=True) as fault:
-            written = data[: len(data) // 2] if fault is not None else data
-            end = position + len(written)
-            self._files.reserve(inode, position, end)
-            self.view[position:end] = written
-            inode.touch(pages_of(position, end))
-            inode.modified_ms = self._files.clock.now_ms()
-            if fault is not None:
-                raise os_error(errno.ENOSPC)
-
-    def sync(self) -> None:
-        """Make every byte written so far durable, through the view or not."""
-        if self.read_only:
-            return
-        inode = self._writable()
-        if self._files.checks_reservations:
-            unreserved = inode.unreserved_pages()
-            assert not unreserved, f"{self.path}: written without being reserved: {unreserved}"
-        with self._files.call("region_sync", self.path, on_failure=inode.drop):
-            self._files.sync_inode(inode)
-
-    def advise_will_need(self, start: int, size: int) -> None:
-        """Do nothing: everything is in memory."""
-
-    def data_ranges(self, start: int) -> Iterator[tuple[int, int]]:
-        """Yield the rest of the file from ``start``, if there is any."""
-        if start < self.size:
-            yield start, self.size
-
-    def warm(self) -> None:
-        """Write zeros over a file that was just created."""
-        self.write(0, bytes(self.size))
-
-    def close(self) -> None:
-        """Release the view; a second call does nothing.  It is no call that could crash."""
-        inode, self._inode = self._inode, None
-        if inode is None:
-            return
-        view, self.view = self.view, memoryview(b"")
-        inode.region_count -= 1
-        try:
-            view.release()
-            if inode.region_count == 0:
-                # A bytearray refuses to grow while anybody has a view of it.
-                inode.content.append(0)
-                del inode.content[-1:]
-        except BufferError as error:
-            raise StoreError(f"{self.path}: closed while it is still read") from error
-
-    def _writable(self) -> Inode:
-        if self._inode is None:
-            raise StoreError(f"{self.path}: used after it was closed")
-        if self.read_only:
-            raise StoreError(f"{self.path}: opened for reading only")
-        return self._inode
 
 
 class _Lock:

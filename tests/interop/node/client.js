@@ -14,6 +14,10 @@ const options = {
   pollNameServerInteval: 1000,
   rebalanceInterval: 1000,
 };
+if (process.env.ACCESS_KEY) {
+  options.accessKeyId = process.env.ACCESS_KEY;
+  options.accessKeySecret = process.env.SECRET_KEY;
+}
 const tell = line => process.stdout.write(JSON.stringify(line) + '\n');
 
 function consume(by, expression, more = {}) {

@@ -1,28 +1,27 @@
 """What an archive of live topics says and does where messages, topics or brokers are gone."""
 
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flintmq.client.blocking import Producer
-from flintmq.client.messages import Message
+from flintmq.client.messaging.messages import Message
 from flintmq.format import fastjson
 from flintmq.model.message_queue import MessageQueue
 from flintmq.spark.errors import ArchiveError
-from flintmq.spark.jobs.archive_check import check_archive
-from flintmq.spark.jobs.archive_run import ArchiveReport
-from flintmq.spark.jobs.live_archive import archive_topics
-from flintmq.spark.jobs.live_archive_state import BrokerFacts, state_files
-from flintmq.spark.jobs.restore import restore
+from flintmq.spark.jobs.archive.archive_check import check_archive
+from flintmq.spark.jobs.archive.archive_run import ArchiveReport
+from flintmq.spark.jobs.archive.live_archive import archive_topics
+from flintmq.spark.jobs.archive.live_archive_state import BrokerFacts, state_files
+from flintmq.spark.jobs.archive.store_restore import restore
 from flintmq.spark.live.errors import UnreachableError
-from flintmq.spark.options import OnCorrupt
+from flintmq.spark.options.store_options import OnCorrupt
 from flintmq.testing import EmbeddedCluster
-from tests.spark.inline_spark import inline_spark
-from tests.spark.live.archive_kit import bounds_of, rows_of, serving
-from tests.spark.live.live_kit import Admin, bodies, read, send, texts, until
-from tests.unit.offline.stores import flip
+from tests.kits.spark.archive_kit import bounds_of, rows_of, serving
+from tests.kits.spark.inline_spark import inline_spark
+from tests.kits.spark.live_kit import SHORT_LIVED, Admin, bodies, read, send, send_until_cut, texts
+from tests.kits.store.offline_stores import flip
 
 FILE_SIZE = 1 << 20
 
@@ -40,28 +39,13 @@ def test_what_retention_was_faster_with_is_an_error_or_a_hole(
 ) -> None:
     to, root = tmp_path / "archive", tmp_path / "root"
     with (
-        EmbeddedCluster(
-            manual_clock=True,
-            mappedFileSizeCommitLog=FILE_SIZE,
-            fileReservedTime=0,
-            deleteWhen=";".join(f"{hour:02}" for hour in range(24)),
-            cleanResourceInterval=10,
-            deleteCommitLogFilesInterval=1,
-        ) as cluster,
+        EmbeddedCluster(manual_clock=True, **SHORT_LIVED) as cluster,
         Admin(cluster.namesrv) as admin,
     ):
         admin.set_topic("short", 1)
         cluster.send("short", b"first")
         add(cluster.namesrv, "short", to)
-        noise = random.Random(7)  # What can be compressed would not fill a file.
-        for _ in range(20):
-            cluster.send("short", noise.randbytes(150_000))
-
-        def is_cut() -> bool:
-            cluster.advance(60_000)
-            return cluster.messages("short")[0].queue_offset > 1
-
-        until(is_cut)
+        send_until_cut(cluster, "short", 2)
         with pytest.raises(ArchiveError, match=r"were deleted before .* \(allow_gap goes on"):
             add(cluster.namesrv, "short", to)
         add(cluster.namesrv, "short", to, allow_gap=True)
@@ -265,3 +249,21 @@ def test_a_broker_that_has_given_nothing_is_restored_empty(tmp_path: Path) -> No
     assert (report.record_count, report.log_file_count) == (0, 0)
     with serving(tmp_path / "root", "broker-b") as restored:
         assert restored.send("one-sided", b"m0").queue_offset == 0
+
+
+def test_many_small_topics_are_archived_in_few_files_and_restored(tmp_path: Path) -> None:
+    to, root = tmp_path / "archive", tmp_path / "root"
+    topics = {f"small-{number:02}": number % 4 for number in range(40)}
+    with EmbeddedCluster() as cluster:
+        for topic, count in topics.items():
+            send(cluster, topic, range(count + 1))
+        source = {"namesrv": cluster.namesrv, "subscribePattern": "small-.*"}
+        report = archive_topics(inline_spark(), source, to)
+        assert report.record_count == sum(topics.values()) + len(topics)
+        assert report.file_count < len(topics) / 2
+        assert archive_topics(inline_spark(), source, to).record_count == 0
+        left = rows_of(cluster.namesrv, "broker-a", *topics)
+    assert check_archive(inline_spark(), to).ok
+    assert not restore(inline_spark(), to, root / "store").problems
+    with serving(root, "broker-a") as restored:
+        assert rows_of(restored.namesrv, "broker-a", *topics) == left

@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 
 from flintmq.client.blocking import Producer
-from flintmq.client.messages import Message
+from flintmq.client.messaging.messages import Message
 from flintmq.model.message_queue import MessageQueue
-from flintmq.spark.jobs.archive_check import check_archive
-from flintmq.spark.jobs.live_archive import archive_topics
-from flintmq.spark.jobs.restore import restore
-from tests.interop.java_cluster import HOST, JavaCluster, KeyQuery, assert_java_reads
-from tests.interop.java_toolchain import JavaToolchain
-from tests.spark.inline_spark import inline_spark
-from tests.spark.live.archive_kit import bounds_of, rows_of, serving, without_place
-from tests.spark.live.live_kit import Admin, Row, StreamRun
-from tests.spark.reading import read
-from tests.unit.offline.stores import check, problems
+from flintmq.spark.jobs.archive.archive_check import check_archive
+from flintmq.spark.jobs.archive.live_archive import archive_topics
+from flintmq.spark.jobs.archive.store_restore import restore
+from tests.kits.processes.java_cluster import HOST, JavaCluster, KeyQuery, assert_java_reads
+from tests.kits.processes.java_toolchain import JavaToolchain
+from tests.kits.spark.archive_kit import bounds_of, rows_of, serving, without_place
+from tests.kits.spark.inline_spark import inline_spark
+from tests.kits.spark.live_kit import Admin, Row, StreamRun
+from tests.kits.spark.reading import read
+from tests.kits.store.offline_stores import check, problems
 
 pytestmark = pytest.mark.interop
 

@@ -8,14 +8,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from flintmq.cli.main import run
-from flintmq.spark.failures import JobError
-from flintmq.spark.jobs.copy import CHECKPOINT, CopyJob, CopyRequest
-from flintmq.spark.jobs.replay_plan import ResumeError
-from flintmq.spark.jobs.replay_send import SendPlan, send_on
+from flintmq.spark.jobs.replay.replay_plan import ResumeError
+from flintmq.spark.jobs.replay.replay_send import SendPlan, send_on
+from flintmq.spark.jobs.replay.topic_copy import CHECKPOINT, CopyJob, CopyRequest
+from flintmq.spark.runtime.failures import JobError
 from flintmq.testing import EmbeddedCluster
-from tests.spark.live.live_kit import Row, bodies, send, texts
-from tests.spark.live.sink_kit import first_copies, set_queue_count, stored
-from tests.spark.pipeline_kit import light_session, use_session
+from tests.kits.spark.live_kit import Row, bodies, send, texts
+from tests.kits.spark.pipeline_kit import light_session, use_session
+from tests.kits.spark.sink_kit import first_copies, set_queue_count, stored
 
 DEADLINE_S = 120
 OF_ONE_QUEUE = (
@@ -126,6 +126,15 @@ def test_a_directory_serves_one_copy_only(
     assert bodies(stored(other.namesrv, "renamed")) == texts(range(3))
     with pytest.raises(ResumeError, match="belongs to a copy of other topics"):
         copy(session, request_of(cluster, other, tmp_path, second="renamed"))
+
+
+def test_a_copy_into_what_it_reads_is_refused(
+    cluster: EmbeddedCluster, other: EmbeddedCluster, tmp_path: Path
+) -> None:
+    with pytest.raises(JobError, match="the topic b would be read and written in the same cluster"):
+        request_of(cluster, cluster, tmp_path, a="b", b="c")
+    assert request_of(cluster, cluster, tmp_path, a="b", c="b")
+    assert request_of(cluster, other, tmp_path, a="a")
 
 
 def test_a_topic_that_is_not_there_cannot_be_copied(

@@ -13,14 +13,14 @@ from pyspark.sql import SparkSession
 
 from flintmq.cli.exit_codes import EXIT_FINE
 from flintmq.cli.main import run
-from flintmq.model.message import Message
-from flintmq.spark.jobs.copy import CHECKPOINT
+from flintmq.model.message import PutMessage
+from flintmq.spark.jobs.replay.topic_copy import CHECKPOINT
 from flintmq.testing import EmbeddedCluster
-from tests.spark.live.live_kit import Row, until
-from tests.spark.live.process_kit import END_S, kill_when_sent, pipeline, stored_count
-from tests.spark.live.sink_kit import first_copies, send_rows, set_queue_count, stored
-from tests.spark.live.sink_kit import numbered as rows_of
-from tests.spark.pipeline_kit import light_session, numbered, use_session, write_store
+from tests.kits.spark.live_kit import Row, until
+from tests.kits.spark.pipeline_kit import light_session, numbered, use_session, write_store
+from tests.kits.spark.process_kit import END_S, kill_when_sent, pipeline, stored_count
+from tests.kits.spark.sink_kit import first_copies, send_rows, set_queue_count, stored
+from tests.kits.spark.sink_kit import numbered as rows_of
 
 FIRST = 10
 """Messages of the first batch, which is whole when the job is killed."""
@@ -57,7 +57,7 @@ def assert_repeats_are_of_later_batches(rows: list[Row], first: set[bytes]) -> N
     assert not repeated & first
 
 
-def in_queues(messages: list[Message]) -> dict[int, list[bytes]]:
+def in_queues(messages: list[PutMessage]) -> dict[int, list[bytes]]:
     queues: defaultdict[int, list[bytes]] = defaultdict(list)
     for message in messages:
         queues[message.queue_id].append(message.body)

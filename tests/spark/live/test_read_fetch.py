@@ -11,22 +11,25 @@ from hypothesis import strategies as st
 
 from flintmq.client.blocking import LoopThread
 from flintmq.client.errors import TopicNotExistError
-from flintmq.client.pulling import PullAnswer, PullStatus
+from flintmq.client.pulling.puller import PullAnswer, PullStatus
 from flintmq.format.compression import CompressionType, compress
-from flintmq.format.record import encode_record
+from flintmq.format.stored.record_encoding import encode_record
 from flintmq.format.sys_flag import COMPRESSED
+from flintmq.kernels.compiled import as_bytes
+from flintmq.kernels.records import ANY_OFFSET, walk_records
 from flintmq.model.message_queue import MessageQueue
 from flintmq.model.subscription import Subscription
 from flintmq.spark.errors import DataLossError
-from flintmq.spark.live.columns import LIVE
-from flintmq.spark.live.connection import Connection
+from flintmq.spark.live.cluster_options import ClusterConnection
 from flintmq.spark.live.errors import FalseAnswerError, RefusedReadError
-from flintmq.spark.live.fetch import Fetched, RangeFetch
-from flintmq.spark.live.options import parse_batch
+from flintmq.spark.live.fetch import AHEAD_COUNT_MAX, Fetched, RangeFetch
+from flintmq.spark.live.live_columns import LIVE
+from flintmq.spark.live.live_options import parse_batch
+from flintmq.spark.live.live_reader import QueueRead
+from flintmq.spark.live.live_rows import JoinedRecords, PulledRows, RangeRows, Records
+from flintmq.spark.live.live_session import LiveSession
+from flintmq.spark.live.places import ProvenRange
 from flintmq.spark.live.ranges import Loss, QueueRange
-from flintmq.spark.live.reader import QueueRead
-from flintmq.spark.live.rows import RangeRows
-from flintmq.spark.live.session import LiveSession
 from flintmq.testing import EmbeddedCluster
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
@@ -253,13 +256,13 @@ def test_looking_back_at_what_retention_has_deleted_meanwhile_does_not_fail_a_re
     options = parse_batch(
         {"namesrv": cluster.namesrv, "subscribe": QUEUE.topic, "dropRepeats": "true"}
     )
-    with LiveSession(Connection(namesrv=cluster.namesrv)) as session:
+    with LiveSession(ClusterConnection(namesrv=cluster.namesrv)) as session:
         queue = QueueRead(session, FakeQueue(least=70, end=100), options, QUEUE)
         assert queue.marks(0, 100) == [None] * 30
         assert "0 is deleted" in caplog.text
         # Rows that somebody wants are another matter.
         with pytest.raises(DataLossError, match="0 is deleted"):
-            list(queue.batches(QueueRange(QUEUE, 0, 100), SCHEMA))
+            list(queue.batches(ProvenRange(QueueRange(QUEUE, 0, 100)), SCHEMA))
 
 
 def rows_of(body: bytes, end: int, losses: Losses, tags: str = "") -> list[int]:
@@ -300,3 +303,54 @@ def test_tags_that_share_a_hash_are_told_apart() -> None:
 def test_an_answer_that_is_no_run_of_records_of_the_queue_is_an_error(body: bytes) -> None:
     with pytest.raises(FalseAnswerError):
         rows_of(body, 1, Losses())
+
+
+@pytest.mark.parametrize("count", [0, 1, AHEAD_COUNT_MAX, AHEAD_COUNT_MAX + 1, 1000])
+def test_what_was_fetched_ahead_comes_once_and_first(runner: LoopThread, count: int) -> None:
+    broker = FakeQueue()
+    wanted = QueueRange(QUEUE, 0, count)
+    fetch = RangeFetch(runner, broker, wanted, Losses())
+    runner.run(fetch.begin())
+    pulls = broker.pulls
+    answers = list(fetch.answers())
+    assert [one.start for one in answers] == [0, *(one.end for one in answers)][: len(answers)]
+    assert sum(one.end - one.start for one in answers) == count
+    if count <= AHEAD_COUNT_MAX:
+        assert broker.pulls == pulls
+
+
+def records_of(*records: bytes, taken: slice = slice(None)) -> Records:
+    """Return records that were looked at; those that are not ``taken`` were left out."""
+    data = as_bytes(b"".join(records))
+    walk = walk_records(data, 0, len(data), len(data), ANY_OFFSET, rows_max=99, bytes_max=1 << 20)
+    return Records(data, walk.table.take(taken))
+
+
+def test_records_of_short_ranges_are_joined_and_what_was_left_out_stays_out() -> None:
+    joined = JoinedRecords()
+    given = [records_of(record(2 * at), record(2 * at + 1)) for at in range(30)]
+    given[10] = records_of(record(20), record(21), taken=slice(1))
+    found = [one for records in given for one in joined.add(records)]
+    found += joined.rest()
+    assert [len(one.table) for one in found] == [20, 1, 38]
+    offsets = [int(offset) for one in found for offset in one.table.queue_offset]
+    assert offsets == [offset for offset in range(60) if offset != 21]
+    assert not list(joined.rest())
+
+
+def test_a_body_among_joined_records_that_does_not_decompress_names_its_queue() -> None:
+    told: list[tuple[MessageQueue, str]] = []
+
+    def on_loss(queue: MessageQueue, loss: Loss) -> None:
+        told.append((queue, loss.reason))
+
+    joined = JoinedRecords()
+    assert not list(joined.add(records_of(record(4))))
+    bad = record(5, b"no zip", queue_id=1, sys_flag=COMPRESSED)
+    assert not list(joined.add(records_of(bad)))
+    rows = PulledRows("broker-a", SCHEMA, on_loss)
+    (some,) = (one for records in joined.rest() for one in rows.of(records))
+    assert some.rows.column("queueOffset").to_pylist() == [4, 5]
+    ((queue, reason),) = told
+    assert queue == MessageQueue("orders", "broker-a", 1)
+    assert "the body at 5 cannot be decompressed" in reason

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from flintmq.cli.exit_codes import EXIT_FINE, EXIT_UNREADABLE, EXIT_USAGE
+from flintmq.cli.exit_codes import EXIT_FINE, EXIT_PROBLEMS, EXIT_UNREADABLE, EXIT_USAGE
 from flintmq.cli.main import run
+from flintmq.format.stored.record_layout import IPV4_BODY_AT
 from flintmq.testing import EmbeddedCluster
-from tests.spark.live.live_kit import Admin, read, send, texts
-from tests.spark.pipeline_kit import light_session, use_session
+from tests.kits.spark.live_kit import Admin, read, send, texts
+from tests.kits.spark.pipeline_kit import light_session, use_session
 
 PAGE = Path(__file__).parents[3] / "docs" / "spark.md"
 _TOUR = re.compile(r"<!-- live tour -->\n```console\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -47,6 +48,33 @@ def test_query_and_stats_read_live_topics(namesrv: str, capsys: pytest.CaptureFi
     assert report["total"]["messageCount"] == 25
     assert report["queues"]["count"] == 2
     assert [one["volume"]["messageCount"] for one in report["tags"]["items"]] == [20, 5]
+
+
+def test_jobs_count_what_is_missing_and_end_with_1_unless_it_is_accepted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with EmbeddedCluster(root=tmp_path / "data") as cluster:
+        send(cluster, "worn", range(10))
+        log = next((tmp_path / "data").rglob("commitlog/*"))
+        with log.open("r+b") as file:
+            file.seek(cluster.messages("worn")[4].physical_offset + IPV4_BODY_AT)
+            file.write(b"\0")
+        lenient = ("--option", "failOnDataLoss=false")
+        live = ("--namesrv", cluster.namesrv, "--topic", "worn", *lenient, "--format", "json")
+        query = ["pipeline", "query", *live, "SELECT count(*) AS n FROM messages"]
+        assert run(query) == EXIT_PROBLEMS
+        answer = json.loads(capsys.readouterr().out)
+        assert (answer["rows"], answer["complete"]) == ([{"n": 9}], False)
+        assert (answer["damages"]["count"], answer["damages"]["missingCount"]) == (1, 1)
+        assert run([*query, "--accept-loss"]) == EXIT_FINE
+        capsys.readouterr()
+        assert run(["pipeline", "stats", *live, "--without-keys"]) == EXIT_PROBLEMS
+        assert json.loads(capsys.readouterr().out)["damages"]["missingCount"] == 1
+        stream = ["pipeline", "stream", cluster.namesrv, "--topic", "worn", "--available-now"]
+        stream += ["--option", "startingOffsets=earliest", *lenient, "--to"]
+        assert run([*stream, str(tmp_path / "strict")]) == EXIT_PROBLEMS
+        assert "ended: 9 messages in 1 batch, at least 1 missing\n" in capsys.readouterr().err
+        assert run([*stream, str(tmp_path / "accepted"), "--accept-loss"]) == EXIT_FINE
 
 
 def test_an_archive_of_live_topics_grows_is_queried_checked_and_restored(

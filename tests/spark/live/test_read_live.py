@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from flintmq.spark.columns import MESSAGE
 from flintmq.spark.errors import DataLossError, OptionError
-from flintmq.spark.live.columns import LIVE
 from flintmq.spark.live.errors import RefusedReadError, UnreachableError
+from flintmq.spark.live.live_columns import LIVE
+from flintmq.spark.rows.columns import MESSAGE
 from flintmq.testing import EmbeddedCluster
-from tests.spark.live.live_kit import Admin, batch_reader, bodies, places, read, send, texts
+from tests.kits.spark.live_kit import Admin, batch_reader, bodies, places, read, send, texts
 
 
 def test_rows_are_what_was_sent(cluster: EmbeddedCluster) -> None:
@@ -142,6 +142,18 @@ def test_sql_that_the_broker_cannot_serve_is_refused_at_once(cluster: EmbeddedCl
     send(cluster, "filtered", range(1))
     with pytest.raises(RefusedReadError, match="SQL92"):
         batch_reader(cluster.namesrv, subscribe="filtered", sqlFilter="a = 1").partitions()
+
+
+def test_sql_chooses_rows_where_the_broker_can_serve_it() -> None:
+    with EmbeddedCluster(enablePropertyFilter="true") as cluster:
+        for number in range(60):
+            properties = {"size": str(number), "colour": "red" if number % 2 else "blue"}
+            send(cluster, "sized", range(number, number + 1), properties=properties)
+        found = read(cluster.namesrv, subscribe="sized", sqlFilter="size >= 40 AND colour = 'red'")
+        assert bodies(found) == texts(range(41, 60, 2))
+        assert not read(cluster.namesrv, subscribe="sized", sqlFilter="missing = 1")
+        with pytest.raises(RefusedReadError, match="line 1, column 6"):
+            batch_reader(cluster.namesrv, subscribe="sized", sqlFilter="size >").partitions()
 
 
 def test_who_stops_half_way_leaves_nothing_behind(cluster: EmbeddedCluster) -> None:

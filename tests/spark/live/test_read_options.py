@@ -8,16 +8,16 @@ import pytest
 
 from flintmq.model.message_queue import MessageQueue
 from flintmq.spark.errors import OptionError
-from flintmq.spark.live.connection import CONNECTION_OPTIONS
-from flintmq.spark.live.offsets import Wanted
-from flintmq.spark.live.options import (
+from flintmq.spark.live.cluster_options import CONNECTION_OPTIONS
+from flintmq.spark.live.live_options import (
     DEFAULT_GROUP,
     is_live,
     parse_batch,
     parse_columns,
     parse_stream,
 )
-from flintmq.spark.offset_table import EARLIEST, LATEST
+from flintmq.spark.live.offset_choice import Wanted
+from flintmq.spark.options.offset_bounds import EARLIEST, LATEST
 
 HERE = {"namesrv": "127.0.0.1:9876"}
 ORDERS = HERE | {"subscribe": "orders"}
@@ -78,7 +78,10 @@ def test_directories_are_not_live() -> None:
         (ORDERS | {"retries": "1000"}, "from 0 to 100"),
         (ORDERS | {"group": "a b"}, "group"),
         (ORDERS | {"accessKey": "me"}, "belong together"),
-        (ORDERS | {"useTLS": "true", "tls.caFile": "/nowhere.pem"}, "a file cannot be used"),
+        (
+            ORDERS | {"useTLS": "true", "tls.caFile": "/nowhere.pem"},
+            "TLS: /nowhere.pem: No such file",
+        ),
         (HERE | {"subscribePattern": "(a"}, "no pattern"),
         (HERE | {"assign": '{"orders": [-1]}'}, "names no queues"),
     ],

@@ -1,16 +1,26 @@
 """Ranges of offsets: limits are fair and kept, parts cover everything once."""
 
+import json
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flintmq.model.message_queue import MessageQueue
+from flintmq.spark.live.places import (
+    Places,
+    QueuePlace,
+    SeenRecord,
+    place_of,
+    places_from_json,
+    places_to_json,
+    proven_range,
+)
 from flintmq.spark.live.ranges import (
     QueueRange,
-    from_json,
     judge,
     share_out,
     split,
-    to_json,
 )
 
 queues = st.builds(
@@ -66,23 +76,53 @@ def test_sizes_of_messages_count_where_bytes_are_limited() -> None:
     assert found == [QueueRange(small, 0, 100), QueueRange(large, 0, 2)]
 
 
-@given(ranges=ranges, parts_min=st.none() | st.integers(1, 40), rows_max=st.integers(1, 60))
+@given(ranges=ranges, partitions_min=st.none() | st.integers(1, 40), rows_max=st.integers(1, 60))
 def test_parts_cover_every_offset_once_and_in_order(
-    ranges: list[QueueRange], parts_min: int | None, rows_max: int
+    ranges: list[QueueRange], partitions_min: int | None, rows_max: int
 ) -> None:
-    parts = split(ranges, parts_min=parts_min, rows_max=rows_max)
+    parts = split(ranges, partitions_min=partitions_min, rows_max=rows_max)
     for one in ranges:
         mine = [part for part in parts if part.queue == one.queue]
         covered = [offset for part in mine for offset in range(part.start, part.end)]
         assert covered == list(range(one.start, one.end))
     assert all(0 < part.length <= rows_max for part in parts)
     total = sum(one.length for one in ranges)
-    assert len(parts) >= min(parts_min or 0, total)
+    assert len(parts) >= min(partitions_min or 0, total)
 
 
-@given(found=st.dictionaries(queues, offsets))
-def test_offsets_survive_json(found: dict[MessageQueue, int]) -> None:
-    assert from_json(to_json(found)) == found
+proofs = st.builds(
+    SeenRecord,
+    offsets,
+    st.integers(-(1 << 62), 1 << 62),
+    st.binary(min_size=16, max_size=16).map(bytes.hex),
+)
+places = st.builds(QueuePlace, offsets, st.none() | offsets, st.none() | proofs, st.booleans())
+
+
+@given(found=st.dictionaries(queues, places))
+def test_places_survive_json(found: Places) -> None:
+    assert places_from_json(json.loads(json.dumps(places_to_json(found)))) == found
+
+
+@pytest.mark.parametrize(
+    "value",
+    [True, "3", None, {}, {"offset": "3"}, {"offset": 3, "more": 1}, {"offset": 3, "last": "1/2"}],
+)
+def test_what_is_no_place_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match=r"no (place|offset|proof)"):
+        place_of(value)
+
+
+@given(start=places, end=places)
+def test_what_a_batch_covers_does_not_depend_on_its_start_where_its_end_tells(
+    start: QueuePlace, end: QueuePlace
+) -> None:
+    queue = MessageQueue("t", "a", 0)
+    found = proven_range(queue, start, end).wanted
+    if end.start is not None and start != end:
+        assert found == proven_range(queue, None, end).wanted
+        assert found.start == end.start
+    assert found.start <= found.end
 
 
 @given(wanted=offsets, least=offsets, length=st.integers(0, 100))

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import logging
+import random
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -10,8 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flintmq.spark.live.repeats import CHUNK_MIN, LaneRows, RepeatFilter, marks_of
-from flintmq.spark.live.sink_mark import ROW_MARK, RowMark
+from flintmq.spark.live.repeat_mark import ROW_MARK, RowMark
+from flintmq.spark.live.repeats import (
+    CHUNK_MIN,
+    QUIET_RUN,
+    RepeatFilter,
+    SequenceRows,
+    marks_of,
+)
 
 NEVER_QUIET = 10_000
 
@@ -39,7 +46,7 @@ class FakeQueue:
         bounds = [self.first, *sorted(cuts), len(self.marks_kept)]
         for start, end in itertools.pairwise(bounds):
             repeats = RepeatFilter(
-                start, self, place="test", lookback_max=lookback_max, quiet_run=quiet_run
+                start, self, queue_name="test", lookback_max=lookback_max, quiet_run=quiet_run
             )
             # Two calls, as a reader of Arrow batches makes them.
             middle = (start + end) // 2
@@ -105,6 +112,42 @@ def test_each_row_comes_exactly_once_however_it_was_sent_and_is_read(
     assert kept.count(None) == history.count(None)
 
 
+@pytest.mark.parametrize("late", [1, 63, 64, 100, 256, 1000])
+def test_a_late_request_of_an_older_batch_lets_no_copy_pass(
+    late: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    older = [mark(4, number) for number in range(1000)]
+    rows = [mark(5, number) for number in range(1600)]
+    history: list[str | None] = [*older, *rows[:400], *older[:late], *rows[400:], *rows[300:400]]
+    # Ranges begin at any distance behind the late request: readers meet it when they look back.
+    for cut in range(1400 + late, len(history), 31):
+        kept = FakeQueue(history).read([cut], quiet_run=QUIET_RUN, lookback_max=100_000)
+        assert kept == [*older, *rows]
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_copies_and_late_requests_of_large_batches_are_found_from_any_cut(seed: int) -> None:
+    chance = random.Random(seed)
+    history: list[str | None] = []
+    batches: list[list[str]] = []
+    for batch in range(chance.randint(2, 8)):
+        rows = [mark(batch, number) for number in range(chance.choice([5, 70, 300, 2000]))]
+        sent = [*rows]
+        for _ in range(chance.randint(0, 3)):
+            # A request that is repeated, of this batch or an older one.
+            other = chance.choice([rows, *batches])
+            first = chance.randrange(len(other))
+            copies = other[first : first + chance.choice([1, 64, 256])]
+            at = chance.randint(0, len(sent)) if other is not rows else len(sent)
+            sent[at:at] = copies
+        history += sent
+        batches.append(rows)
+    cuts = [chance.randint(0, len(history)) for _ in range(chance.randint(1, 4))]
+    kept = FakeQueue(history).read(cuts, quiet_run=QUIET_RUN, lookback_max=100_000)
+    assert kept == [row for rows in batches for row in rows]
+
+
 @settings(deadline=None)
 @given(
     history=histories(),
@@ -153,13 +196,16 @@ def test_a_floor_from_before_a_topic_was_made_anew_is_not_believed() -> None:
 
 
 def test_looking_back_ends_where_the_batch_before_was_whole() -> None:
-    before = [mark(4, number) for number in range(5 * CHUNK_MIN)]
-    queue = FakeQueue([*before, mark(5, 0), mark(5, 0)])
-    start = len(before) + 1
-    repeats = RepeatFilter(start, queue, place="test")
-    kept = repeats.keep(pa.array([start]), pa.array([mark(5, 0)]))
-    assert kept.to_pylist() == [False]
-    assert queue.lowest_asked == start - CHUNK_MIN
+    one_batch = [mark(400, number) for number in range(10 * CHUNK_MIN)]
+    batches = [mark(number // 30, number) for number in range(10 * CHUNK_MIN)]
+    # Chunks double: one message of the batch itself, and QUIET_RUN of the batch before.
+    for before, looked_at in ((one_batch, 7 * CHUNK_MIN), (batches, CHUNK_MIN)):
+        queue = FakeQueue([*before, mark(500, 0), mark(500, 0)])
+        start = len(before) + 1
+        repeats = RepeatFilter(start, queue, queue_name="test")
+        kept = repeats.keep(pa.array([start]), pa.array([mark(500, 0)]))
+        assert kept.to_pylist() == [False]
+        assert queue.lowest_asked == start - looked_at
 
 
 def test_it_says_when_it_could_not_look_back_far_enough(
@@ -174,7 +220,7 @@ def test_it_says_when_it_could_not_look_back_far_enough(
 
 
 def test_rows_that_are_too_many_are_forgotten_oldest_first() -> None:
-    rows = LaneRows(rows_max=4)
+    rows = SequenceRows(rows_max=4)
     for number in range(5):
         assert rows.take(RowMark("q", 0, 0, number, 0))
     assert rows.has_forgotten

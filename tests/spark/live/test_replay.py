@@ -1,6 +1,7 @@
 """Replays: order, choice, names, and going on after the process has died anywhere."""
 
 import json
+import shutil
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -12,16 +13,19 @@ from pyspark.sql import DataFrame, SparkSession
 from flintmq.cli.main import run
 from flintmq.offline.errors import StoreInUseError
 from flintmq.offline.store_lock import hold_directory
-from flintmq.spark.failures import JobError, SqlError
-from flintmq.spark.jobs.archive import archive
-from flintmq.spark.jobs.replay import ReplayRequest, is_ordinary, replay
-from flintmq.spark.jobs.replay_plan import FILE_NAME, ResumeError
-from flintmq.spark.jobs.replay_send import BORN_AT, STORED_AT, SendPlan, send_on
+from flintmq.spark.jobs.archive.store_archive import archive
+from flintmq.spark.jobs.replay.message_replay import ReplayRequest, is_ordinary, replay
+from flintmq.spark.jobs.replay.replay_plan import FILE_NAME, ResumeError
+from flintmq.spark.jobs.replay.replay_send import BORN_AT, STORED_AT, SendPlan, send_on
+from flintmq.spark.jobs.replay.replay_source import ReplayLossError
+from flintmq.spark.options.store_options import OnCorrupt
+from flintmq.spark.runtime.failures import JobError, SqlError
 from flintmq.testing import EmbeddedCluster
-from tests.spark.live.live_kit import Row
-from tests.spark.live.sink_kit import first_copies, stored
-from tests.spark.pipeline_kit import light_session, numbered, use_session, write_store
-from tests.unit.offline.stores import START_MS
+from tests.kits.spark.live_kit import Row
+from tests.kits.spark.log_writer import LogWriter
+from tests.kits.spark.pipeline_kit import light_session, numbered, use_session, write_store
+from tests.kits.spark.sink_kit import first_copies, stored
+from tests.kits.store.offline_stores import START_MS
 
 COUNT = 60
 ROLLED = {"commit_log_file_size": 8192}
@@ -134,7 +138,7 @@ def test_a_replay_that_died_goes_on_and_repeats_are_told(
     for batch, after in ((0, True), (1, False), (1, True)):
         with monkeypatch.context() as patch:
             dying = Dying(send_on, batch, after=after)
-            patch.setattr("flintmq.spark.jobs.replay.send_on", dying)
+            patch.setattr("flintmq.spark.jobs.replay.message_replay.send_on", dying)
             with pytest.raises(KeyboardInterrupt):
                 replay(session, request, target, state=tmp_path)
     report = replay(session, request, target, state=tmp_path)
@@ -146,6 +150,97 @@ def test_a_replay_that_died_goes_on_and_repeats_are_told(
         queue: [number for number in wanted if number % 2 == queue] for queue in (0, 1)
     }
     assert replay(session, request, target, state=tmp_path).batch_count == 0
+
+
+def die_in_batch(
+    session: SparkSession, request: ReplayRequest, target: dict[str, str], state: Path, batch: int
+) -> None:
+    """Begin a replay, and end it before a batch is sent."""
+    with pytest.MonkeyPatch.context() as patch:
+        dying = Dying(send_on, batch, after=False)
+        patch.setattr("flintmq.spark.jobs.replay.message_replay.send_on", dying)
+        with pytest.raises(KeyboardInterrupt):
+            replay(session, request, target, state=state)
+
+
+def cut_back(log: LogWriter) -> None:
+    log.cut_back(5)
+    grow(log, 10)
+
+
+def make_anew(log: LogWriter) -> None:
+    log.make_anew()
+    grow(log, 60)
+
+
+def expire(log: LogWriter) -> None:
+    log.expire()
+    log.expire()
+
+
+def expire_all(log: LogWriter) -> None:
+    """Let all expire that was there, and as much as that follow."""
+    grow(log, 40)
+    for _ in range(6):
+        log.expire()
+
+
+def grow(log: LogWriter, count: int) -> None:
+    for _ in range(count):
+        log.append("orders", 200)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (cut_back, "is not the log that the replay began with: it was cut back"),
+        (make_anew, "is not the log that the replay began with: it was cut back"),
+        (expire, "is not in the log any more"),
+        (expire_all, "is not in the log any more"),
+    ],
+)
+def test_a_replay_goes_on_only_with_the_log_that_it_began_with(
+    session: SparkSession,
+    cluster: EmbeddedCluster,
+    tmp_path: Path,
+    change: Callable[[LogWriter], None],
+    words: str,
+) -> None:
+    log = LogWriter(tmp_path / "store")
+    grow(log, 30)
+    target = {"namesrv": cluster.namesrv}
+    request = ReplayRequest(
+        sources=(str(log.root),),
+        topics={"orders": f"began-{change.__name__.replace('_', '-')}"},
+        part_size=1500,
+        on_corrupt=OnCorrupt.SKIP,
+    )
+    die_in_batch(session, request, target, tmp_path / "state", 1)
+    change(log)
+    with pytest.raises(ReplayLossError, match=words):
+        replay(session, request, target, state=tmp_path / "state")
+
+
+def test_a_replay_goes_on_only_with_the_runs_that_it_began_with(
+    session: SparkSession, cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    log = LogWriter(tmp_path / "store")
+    grow(log, 20)
+    source = tmp_path / "archive"
+    archive(session, [str(log.root)], source)
+    target = {"namesrv": cluster.namesrv}
+    request = ReplayRequest(
+        sources=(str(source),), topics={"orders": "began-archive"}, part_size=1500
+    )
+    for state in ("state", "other"):
+        die_in_batch(session, request, target, tmp_path / state, 1)
+    grow(log, 3)
+    archive(session, [str(log.root)], source)
+    assert replay(session, request, target, state=tmp_path / "state").message_count == 20
+    shutil.rmtree(source)
+    archive(session, [str(log.root)], source)
+    with pytest.raises(ReplayLossError, match="is another archive"):
+        replay(session, request, target, state=tmp_path / "other")
 
 
 def test_a_directory_serves_one_replay_only(

@@ -10,18 +10,18 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from flintmq.client.instance import ClientInstance
-from flintmq.format.bodies.dialect import loads_body
-from flintmq.format.codes import RequestCode
-from flintmq.format.headers.namesrv import KvNamespaceRequest
-from flintmq.spark.failures import reason_of
-from flintmq.spark.live.sink_mark import ROW_MARK, RowMark
-from flintmq.spark.live.sink_placement import NAMESPACE
+from flintmq.format.wire.bodies.dialect import loads_body
+from flintmq.format.wire.codes import RequestCode
+from flintmq.format.wire.headers.namesrv import KvNamespaceRequest
+from flintmq.spark.live.repeat_mark import ROW_MARK, RowMark
+from flintmq.spark.runtime.failures import reason_of
+from flintmq.spark.sink.chosen_queues import NAMESPACE
 from flintmq.testing import EmbeddedCluster
-from tests.interop.serving import Serving
-from tests.spark.live import sink_driver
-from tests.spark.live.live_kit import Row, bodies, texts
-from tests.spark.live.process_kit import kill_when_sent, query
-from tests.spark.live.sink_kit import (
+from tests.kits.processes.serving import Serving
+from tests.kits.spark import sink_driver
+from tests.kits.spark.live_kit import Row, bodies, texts
+from tests.kits.spark.process_kit import kill_when_sent, query
+from tests.kits.spark.sink_kit import (
     ask,
     first_copies,
     numbered,
@@ -119,7 +119,7 @@ def test_rows_for_kafka_are_written_and_read_as_they_are(
         (["id AS body"], "append", "the column body is binary or string for the sink, not bigint"),
         (["'x' AS body", "id"], "append", "the sink has no use for the column 'id'"),
         (["'x' AS body"], "overwrite", "a topic cannot be overwritten"),
-        (["string(NULL) AS body"], "append", "row 0 of partition 0: its body is null"),
+        (["string(NULL) AS body"], "append", "row 0 of partition 0: the column body is null"),
     ],
 )
 def test_what_cannot_be_written_is_told_in_one_line(

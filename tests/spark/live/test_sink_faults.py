@@ -7,6 +7,7 @@ the same task leaves each row once for who drops repeats.
 import contextlib
 import logging
 import os
+import random
 import subprocess
 import threading
 from collections import defaultdict
@@ -15,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.spark.live.sink_errors import RowError, SendError, SinkError
-from flintmq.spark.live.sink_mark import ROW_MARK
-from flintmq.spark.live.sink_placement import NAMESPACE, Placement
+from flintmq.spark.live.repeat_mark import ROW_MARK
+from flintmq.spark.sink.chosen_queues import NAMESPACE, QueueChooser
+from flintmq.spark.sink.errors import RowError, SendError, SinkError
 from flintmq.testing import EmbeddedCluster
-from tests.interop.serving import Serving
-from tests.spark.live.broker_kit import OtherBroker
-from tests.spark.live.live_kit import Admin, bodies, texts
-from tests.spark.live.sink_kit import (
+from tests.kits.processes.serving import Serving
+from tests.kits.spark.live_broker_kit import OtherBroker
+from tests.kits.spark.live_kit import Admin, bodies, texts
+from tests.kits.spark.sink_kit import (
     TOPIC,
     ask,
     first_copies,
@@ -55,7 +56,7 @@ class Retry(logging.Handler):
 def retry() -> Iterator[Retry]:
     """Tell when a send was refused and waits for its next attempt."""
     handler = Retry()
-    logger = logging.getLogger("flintmq.spark.live.session")
+    logger = logging.getLogger("flintmq.spark.live.live_session")
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -168,10 +169,10 @@ def test_another_query_has_queues_of_its_own_choice(cluster: EmbeddedCluster) ->
 def test_what_was_chosen_is_forgotten_for_one_query_only(cluster: EmbeddedCluster) -> None:
     for query in ("gone", "gone-too", "stays"):
         send_rows(cluster.namesrv, numbered(range(1)), topic="forget", query=query)
-    ask(cluster.namesrv, lambda client: Placement(client, "gone").forget())
+    ask(cluster.namesrv, lambda client: QueueChooser(client, "gone").forget())
 
     def kept(query: str) -> object:
-        return ask(cluster.namesrv, lambda client: Placement(client, query)._kept("forget"))
+        return ask(cluster.namesrv, lambda client: QueueChooser(client, query)._kept("forget"))
 
     assert kept("gone") is None
     assert kept("gone-too") is not None
@@ -182,9 +183,16 @@ def test_what_was_chosen_is_forgotten_for_one_query_only(cluster: EmbeddedCluste
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({"body": "x", "queueId": 99}, "row 1 of partition 0: topic rows has no queue 99"),
-        ({"body": None}, "row 1 of partition 0: its body is null"),
-        ({"body": "x", "delayTimeLevel": 40}, "row 1 of partition 0: delay levels are 0 to 18"),
+        (
+            {"body": "x", "queueId": 99},
+            "row 1 of partition 0: the columns queueId and brokerName: topic rows has no queue 99",
+        ),
+        ({"body": "x", "flag": 1 << 40}, "row 1 of partition 0: the column flag is 1099511627776"),
+        ({"body": None}, "row 1 of partition 0: the column body is null"),
+        (
+            {"body": "x", "delayTimeLevel": 40},
+            "row 1 of partition 0: the column delayTimeLevel is 40",
+        ),
     ],
 )
 def test_a_row_that_cannot_be_sent_is_named(
@@ -195,6 +203,13 @@ def test_a_row_that_cannot_be_sent_is_named(
         send_rows(cluster.namesrv, [*first, row], topic="rows")
 
 
+def test_a_message_that_a_broker_refuses_is_named_by_its_row(cluster: EmbeddedCluster) -> None:
+    large = random.Random(7).randbytes(5 << 20)
+    rows = [*numbered(range(3)), {"body": large}]
+    with pytest.raises(SendError, match=r"refused queue \d+ of broker-a, row 3 of partition 0: "):
+        send_rows(cluster.namesrv, rows, topic="refused")
+
+
 def test_a_cluster_that_is_not_there_is_an_error_with_the_cause() -> None:
     with pytest.raises(SinkError, match="no name server can be reached"):
         send_rows(NOBODY, numbered(range(1)), retries="0")
@@ -202,7 +217,7 @@ def test_a_cluster_that_is_not_there_is_an_error_with_the_cause() -> None:
 
 def test_a_time_of_delivery_becomes_a_level(cluster: EmbeddedCluster) -> None:
     rows = numbered(range(1), deliverAt=0) + numbered(range(1, 2), deliverAt=1 << 41)
-    with pytest.raises(RowError, match="row 1 of partition 0: deliverAt is"):
+    with pytest.raises(RowError, match="row 1 of partition 0: the column deliverAt is"):
         send_rows(cluster.namesrv, rows, topic="times")
     send_rows(cluster.namesrv, rows[:1], topic="times", query="past")
     assert bodies(stored(cluster.namesrv, "times")).count("m0") >= 1
@@ -249,7 +264,7 @@ def test_a_broker_of_two_that_is_killed_fails_the_task_and_its_return_lets_it_su
     with OtherBroker("broker-b", namesrv, tmp_path / "b") as other:
         with Admin(namesrv) as admin:
             admin.set_topic("two", 2, broker_count=2)
-        with pytest.raises(SendError, match="of broker-b: ") as caught:
+        with pytest.raises(SendError, match="of broker-b, ") as caught:
             send_rows(namesrv, parts[0], other.kill, *parts[1:], topic="two", retries="0")
 
         def start() -> None:

@@ -9,19 +9,19 @@ from pyspark.sql import SparkSession
 
 from flintmq.cli.exit_codes import EXIT_FINE
 from flintmq.cli.main import run
-from tests.interop.java_cluster import HOST, JavaCluster
-from tests.interop.java_toolchain import JavaToolchain
-from tests.spark.live import sink_driver
-from tests.spark.live.live_kit import bodies, texts, until
-from tests.spark.live.process_kit import END_S, LOOK_S, kill_when_sent, query, stored_count
-from tests.spark.live.sink_kit import (
+from tests.kits.processes.java_cluster import HOST, JavaCluster
+from tests.kits.processes.java_toolchain import JavaToolchain
+from tests.kits.spark import sink_driver
+from tests.kits.spark.live_kit import bodies, texts, until
+from tests.kits.spark.pipeline_kit import light_session, use_session
+from tests.kits.spark.process_kit import END_S, LOOK_S, kill_when_sent, query, stored_count
+from tests.kits.spark.sink_kit import (
     first_copies,
     numbered,
     send_rows,
     set_queue_count,
     stored,
 )
-from tests.spark.pipeline_kit import light_session, use_session
 
 pytestmark = pytest.mark.interop
 

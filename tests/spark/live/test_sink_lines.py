@@ -8,15 +8,15 @@ from typing import Any, cast
 import pytest
 
 from flintmq.client.errors import NoPermissionError, SendFailedError
-from flintmq.client.messages import Message, SendResult, SendStatus
-from flintmq.client.producer import AsyncProducer
+from flintmq.client.messaging.messages import Message, SendResult, SendStatus
+from flintmq.client.producing.producer import AsyncProducer
 from flintmq.model.message_queue import MessageQueue
-from flintmq.spark.live import session as live_session
-from flintmq.spark.live.sink_errors import SendError
-from flintmq.spark.live.sink_options import SinkOptions, parse_sink_options
-from flintmq.spark.live.sink_sender import BATCH_COUNT_MAX, Pace, QueueLines
-from flintmq.spark.live.sink_time import SinkTime
-from tests.spark.live.sink_kit import queue
+from flintmq.spark.live import live_session
+from flintmq.spark.sink.errors import SendError
+from flintmq.spark.sink.sender import BATCH_COUNT_MAX, Pace, QueueLines
+from flintmq.spark.sink.sink_options import SinkOptions, parse_sink_options
+from flintmq.spark.sink.task_time import SinkTime
+from tests.kits.spark.sink_kit import queue
 
 DEADLINE_S = 30
 
@@ -191,7 +191,7 @@ def test_a_message_that_nobody_takes_is_an_error_with_the_cause(
         with pytest.raises(SendError, match=words) as caught:
             await lines.drain()
         assert caught.value.acknowledged == 1
-        assert str(caught.value).startswith("orders queue 1 of broker-a: ")
+        assert str(caught.value).startswith("orders queue 1 of broker-a, 1 messages: ")
         assert len(producer.requests) == 1 + attempts
         with pytest.raises(SendError, match=words):
             await lines.put(queue(0), message(2))

@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
-from flintmq.client.messages import SendStatus
+from flintmq.client.messaging.messages import SendStatus
 from flintmq.format.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
 from flintmq.model.message_queue import MessageQueue
 from flintmq.spark.errors import ColumnError, OptionError
-from flintmq.spark.live.sink import stream_writer
-from flintmq.spark.live.sink_columns import OutgoingRow, check_columns, rows_of
-from flintmq.spark.live.sink_errors import SinkError
-from flintmq.spark.live.sink_mark import ROW_MARK, RowMark
-from flintmq.spark.live.sink_messages import MessageMaker, level_until
-from flintmq.spark.live.sink_options import SinkOptions, parse_sink_options
-from flintmq.spark.live.sink_placement import ChosenQueues
-from flintmq.spark.live.sink_time import SinkTime
+from flintmq.spark.live.repeat_mark import ROW_MARK, RowMark
+from flintmq.spark.sink.chosen_queues import ChosenQueues
+from flintmq.spark.sink.errors import SinkError
+from flintmq.spark.sink.row_columns import OutgoingRow, check_columns, rows_of
+from flintmq.spark.sink.row_messages import MessageMaker, level_until
+from flintmq.spark.sink.sink_options import SinkOptions, parse_sink_options
+from flintmq.spark.sink.task_time import SinkTime
+from flintmq.spark.sink.writer import stream_writer
 
 LEVELS = DelayLevels.parse(DEFAULT_DELAY_LEVELS)
 NOW_MS = 1_700_000_000_000
@@ -199,7 +199,7 @@ def test_a_row_of_kafka_keeps_its_key_and_headers() -> None:
     [
         ({"body": None, "topic": "t"}, "null or empty"),
         ({"body": b"", "topic": "t"}, "null or empty"),
-        ({"body": b"x", "topic": None}, "no topic"),
+        ({"body": b"x", "topic": None}, "the column topic is null"),
     ],
 )
 def test_a_row_without_body_or_topic_is_refused(columns: dict[str, Any], words: str) -> None:
@@ -242,7 +242,7 @@ def test_messages_are_marked_in_the_order_of_the_rows() -> None:
     ("fields", "words"),
     [
         ({"topic": "a b"}, "characters other than"),
-        ({"properties": {"a": " "}}, "needs a name and a value"),
+        ({"properties": {"a": ""}}, "needs a name and a value"),
         ({"delay_level": 19}, "0 to 18"),
         ({"delay_level": -1}, "0 to 18"),
         ({"delay_level": 1, "deliver_at": 1}, "both"),

@@ -14,15 +14,15 @@ from pyspark.sql.types import StructType
 
 from flintmq.cli.exit_codes import EXIT_FINE
 from flintmq.cli.main import run
-from flintmq.spark.jobs.replay import ReplayRequest, replay
-from flintmq.spark.live.sink import SinkCommit, TopicWriter
-from flintmq.spark.live.sink_options import SinkOptions, parse_sink_options
-from flintmq.spark.live.sink_time import SinkTime
+from flintmq.spark.jobs.replay.message_replay import ReplayRequest, replay
+from flintmq.spark.sink.sink_options import SinkOptions, parse_sink_options
+from flintmq.spark.sink.task_time import SinkTime
+from flintmq.spark.sink.writer import SinkCommit, TopicWriter
 from flintmq.testing import EmbeddedCluster
-from tests.spark.live.live_kit import bodies, texts
-from tests.spark.live.sink_kit import TOPIC, numbered, send_rows, stored
-from tests.spark.pipeline_kit import light_session, use_session, write_store
-from tests.unit.offline.stores import message
+from tests.kits.spark.live_kit import bodies, texts
+from tests.kits.spark.pipeline_kit import light_session, use_session, write_store
+from tests.kits.spark.sink_kit import TOPIC, numbered, send_rows, stored
+from tests.kits.store.offline_stores import message
 
 COUNT = 40
 
@@ -91,14 +91,14 @@ def test_tasks_of_a_replay_share_its_rate_also_if_it_was_begun_with_more_tasks(
     request = ReplayRequest(sources=(str(store),), topics={"orders": "slowly"})
     state = tmp_path / "state"
     with monkeypatch.context() as patch:
-        patch.setattr("flintmq.spark.jobs.replay.send_on", dying)
+        patch.setattr("flintmq.spark.jobs.replay.message_replay.send_on", dying)
         with pytest.raises(KeyboardInterrupt):
             replay(session, request, {"namesrv": cluster.namesrv}, state=state)
     told = tmp_path / "told"
     told.mkdir()
     session.dataSource.register(timed_source(told))
     use_session(monkeypatch, session)
-    monkeypatch.setattr("flintmq.spark.jobs.replay_send.FORMAT", "flintmq-timed")
+    monkeypatch.setattr("flintmq.spark.jobs.replay.replay_send.FORMAT", "flintmq-timed")
     command = ["pipeline", "replay", str(store), "--to", cluster.namesrv, "--state", str(state)]
     assert run([*command, "--topic", "orders=slowly", "--rate", "1"]) == EXIT_FINE
     tasks = [json.loads(file.read_text()) for file in told.iterdir()]

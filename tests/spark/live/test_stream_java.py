@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.java_clients import find_clients, scenario_command
-from tests.interop.java_cluster import HOST, JavaCluster
-from tests.interop.java_toolchain import JavaToolchain
-from tests.interop.line_process import LineProcess
-from tests.interop.serving import Serving
-from tests.spark.live.live_kit import Admin, Row, StreamRun, read
+from tests.kits.processes.java_clients import find_clients, scenario_command
+from tests.kits.processes.java_cluster import HOST, JavaCluster
+from tests.kits.processes.java_toolchain import JavaToolchain
+from tests.kits.processes.line_process import LineProcess
+from tests.kits.processes.serving import Serving
+from tests.kits.spark.live_kit import Admin, Row, StreamRun, read
 
 pytestmark = pytest.mark.interop
 

@@ -2,18 +2,24 @@
 
 import os
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from operator import itemgetter
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from flintmq.cli.exit_codes import EXIT_FINE, EXIT_UNREADABLE
+from flintmq.cli.main import run
 from flintmq.testing import EmbeddedCluster
-from tests.spark.cluster import Cluster, spark_cluster
-from tests.spark.live.live_kit import Admin, bodies, send, texts, until
-from tests.spark.live.process_kit import END_S, pipeline
-from tests.spark.live.sink_kit import numbered, send_rows, set_queue_count, stored
+from tests.kits.spark.cluster import Cluster, spark_cluster
+from tests.kits.spark.live_kit import Admin, bodies, send, texts, until
+from tests.kits.spark.pipeline_kit import light_session, use_session
+from tests.kits.spark.process_kit import END_S, pipeline
+from tests.kits.spark.sink_kit import numbered, send_rows, set_queue_count, stored
 
 COUNT = 120
 STEP = 30
@@ -29,28 +35,81 @@ def topic(cluster: EmbeddedCluster, request: pytest.FixtureRequest) -> str:
     return name
 
 
+@contextmanager
+def terminated_when(is_due: Callable[[], bool], *, step: Callable[[], None]) -> Iterator[None]:
+    """Send SIGTERM to this process once something holds twice, with a step in between."""
+    ended = threading.Event()
+
+    def terminate() -> None:
+        until(lambda: ended.is_set() or is_due(), timeout_s=END_S)
+        step()
+        until(lambda: ended.is_set() or is_due(), timeout_s=END_S)
+        # Whatever ends early has no handler for the signal any more.
+        if not ended.is_set():
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        due = pool.submit(terminate)
+        try:
+            yield
+        finally:
+            ended.set()
+        due.result()
+
+
 def test_a_driver_that_is_killed_goes_on_and_one_that_is_told_to_ends(
-    spark: SparkSession, cluster: EmbeddedCluster, topic: str, tmp_path: Path
+    spark: SparkSession,
+    cluster: EmbeddedCluster,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     rows = tmp_path / "rows"
     batches = rows / "_spark_metadata"
-    arguments = (cluster.namesrv, "--topic", topic, "--to", str(rows))
-    options = ("--option", "startingOffsets=earliest", "--option", f"maxOffsetsPerTrigger={STEP}")
-    log = tmp_path / "stream.log"
-    with pipeline("stream", *arguments, *options, "--master", "local[1]", log=log) as process:
+    arguments = ["stream", cluster.namesrv, "--topic", topic, "--to", str(rows)]
+    for option in ("startingOffsets=earliest", f"maxOffsetsPerTrigger={STEP}"):
+        arguments += ["--option", option]
+    with pipeline(*arguments, "--master", "local[1]", log=tmp_path / "stream.log") as process:
         until(lambda: (batches / "0").exists(), timeout_s=END_S)
         os.killpg(process.pid, signal.SIGKILL)
     assert len(list(batches.glob("[0-9]*"))) < COUNT // STEP  # There was something left to do.
-    with pipeline("stream", *arguments, *options, "--master", "local[1]", log=log) as process:
-        last = COUNT // STEP - 1
-        until(lambda: (batches / str(last)).exists(), timeout_s=END_S)
+    expected = [COUNT // STEP - 1]
+
+    def send_more() -> None:
         send(cluster, topic, range(COUNT, COUNT + 5))
-        until(lambda: (batches / str(last + 1)).exists(), timeout_s=END_S)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(END_S) == 0, log.read_text()
-    assert "stopped: " in log.read_text()
+        expected[0] += 1
+
+    # The second driver is this process, which has a session that runs.
+    use_session(monkeypatch, light_session(spark))
+    with terminated_when(lambda: (batches / str(expected[0])).exists(), step=send_more):
+        assert run(["pipeline", *arguments]) == EXIT_FINE
+    assert "stopped: " in capsys.readouterr().err
     found = spark.read.schema("body binary").parquet(str(rows)).collect()
     assert sorted(row.body.decode() for row in found) == texts(range(COUNT + 5))
+
+
+def test_a_signal_to_all_processes_of_a_stream_ends_it_in_good_order(
+    cluster: EmbeddedCluster, topic: str, tmp_path: Path
+) -> None:
+    rows, log = tmp_path / "rows", tmp_path / "stream.log"
+    arguments = ["stream", cluster.namesrv, "--topic", topic, "--to", str(rows)]
+    for option in ("startingOffsets=earliest", f"maxOffsetsPerTrigger={STEP}"):
+        arguments += ["--option", option]
+    with pipeline(*arguments, "--master", "local[1]", log=log) as process:
+        until(lambda: (rows / "_spark_metadata" / "0").exists(), timeout_s=END_S)
+        os.killpg(process.pid, signal.SIGTERM)
+        assert process.wait(END_S) == EXIT_FINE, log.read_text()
+    assert "stopped: " in log.read_text()
+
+
+def test_a_stream_to_its_own_topic_is_refused_before_spark_starts(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = ["pipeline", "stream", "nobody:1", "--topic", "a", "--topic", "b"]
+    arguments += ["--to", "topic:b", "--checkpoint", str(tmp_path)]
+    assert run(arguments) == EXIT_UNREADABLE
+    assert "the topic b would be read and written by the same job" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from flintmq.testing import EmbeddedCluster
-from tests.spark.live.live_kit import Admin, send, texts
-from tests.spark.pipeline_kit import light_session
+from tests.kits.spark.live_kit import Admin, send, texts
+from tests.kits.spark.pipeline_kit import light_session
 
 SECRETS = {"accessKey": "hush-name", "secretKey": "hush-word", "securityToken": "hush-token"}
 

@@ -1,7 +1,7 @@
 import pytest
 
-from flintmq.broker import statistics as module
-from flintmq.broker.statistics import (
+from flintmq.broker.statistics import broker_statistics as module
+from flintmq.broker.statistics.broker_statistics import (
     BROKER_GET_COUNT,
     GROUP_GET_COUNT,
     GROUP_GET_SIZE,

@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from flintmq.cli.options import parse_bound
+from flintmq.cli.option_types import parse_bound
 
 
 @pytest.mark.parametrize(

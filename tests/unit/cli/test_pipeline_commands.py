@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 import pytest
 
 from flintmq.cli.main import run
-from flintmq.cli.pipeline_progress import running_stages
-from flintmq.cli.pipeline_rows import (
+from flintmq.cli.pipeline.job_progress import running_stages
+from flintmq.cli.pipeline.report_tables import table_texts
+from flintmq.cli.pipeline.row_output import (
     CELL_WIDTH_MAX,
     json_value,
     table_lines,
@@ -21,7 +22,6 @@ from flintmq.cli.pipeline_rows import (
     write_csv,
     write_json_lines,
 )
-from flintmq.cli.pipeline_tables import table_texts
 
 
 def failed(capsys: pytest.CaptureFixture[str], *arguments: object, code: int) -> str:
@@ -66,8 +66,6 @@ def test_help_loads_nothing_of_the_extra() -> None:
 def test_without_the_extra_one_line_tells_how_to_get_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
-    for name in [name for name in sys.modules if name.startswith("flintmq.spark")]:
-        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyspark", None)
     said = failed(capsys, *arguments, code=3)
     assert said == "Error: pyspark is not installed: pip install 'flintmq[spark]'\n"

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from flintmq.cli.progress import progress_bar
+from flintmq.cli.output.progress import progress_bar
 
 
 class Terminal(io.StringIO):

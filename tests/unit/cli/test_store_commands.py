@@ -10,8 +10,8 @@ import pytest
 
 import flintmq
 from flintmq.cli.main import run
-from flintmq.format.record import encode_record
-from tests.unit.offline.stores import (
+from flintmq.format.stored.record_encoding import encode_record
+from tests.kits.store.offline_stores import (
     ENTRIES,
     HOST,
     LOG_FILE_SIZE,
@@ -139,6 +139,17 @@ def test_delay_levels_can_be_given(capsys: pytest.CaptureFixture[str], shared: P
     assert "delay level 1 is no duration" in capsys.readouterr().err
 
 
+def test_a_shape_that_no_file_tells_is_asked_for_by_its_options(
+    capsys: pytest.CaptureFixture[str], root: Path, tmp_path: Path
+) -> None:
+    path = min((root / "index").iterdir())
+    overwrite(path, 40, bytes(number * 37 % 251 for number in range(path.stat().st_size - 40)))
+    out = tmp_path / "out"
+    assert run(["store", "rebuild", str(root), "--out", str(out)]) == 2
+    words = f"{out}: the shape of the index files is unknown; give --hash-slots and --index-entries"
+    assert words in capsys.readouterr().err
+
+
 def test_rebuild_makes_both_unless_told_otherwise(
     capsys: pytest.CaptureFixture[str], root: Path, tmp_path: Path
 ) -> None:
@@ -250,3 +261,57 @@ def test_a_reader_that_goes_away_is_no_failure(shared: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_verify_start_shows_what_a_start_would_do(
+    capsys: pytest.CaptureFixture[str], root: Path, form: str
+) -> None:
+    assert "the store starts whole" in output(capsys, "verify", root, "--start")
+    offset = int(log_file(root, 1).name)
+    overwrite(log_file(root, 1), 100, b"garbage " * 4)
+    (root / "abort").touch()
+    (root / "checkpoint").unlink()
+    before = fingerprint(root)
+    text = output(capsys, "verify", root, "--start", "--format", form, code=1)
+    if form == "json":
+        report = json.loads(text)
+        assert report["recovery"]["damagedRanges"][0]["start"] == offset
+        assert (report["refused"], report["whole"]) == ("", False)
+        assert report["recovery"]["recordsBehindDamage"] > 50
+    else:
+        assert f"{offset} to " in text
+        assert "stepped over" in text
+        assert "the store starts without all of its log" in text
+    refused = output(capsys, "verify", root, "--start", "--set", "damagedLogPolicy=refuse", code=1)
+    assert f"refused   {log_file(root, 1)}: damaged at {offset}" in refused
+    assert fingerprint(root) == before
+
+
+def test_verify_start_takes_settings(capsys: pytest.CaptureFixture[str], root: Path) -> None:
+    output(capsys, "verify", root, "--set", "a=b", code=2)
+    output(capsys, "verify", root, "--start", "--set", "nonsense", code=2)
+    output(capsys, "verify", root, "--start", "--set", "damagedLogPolicy=perhaps", code=2)
+    log_file(root, 1).write_bytes(b"short")
+    assert "5 bytes instead of" in output(capsys, "verify", root, "--start", code=1)
+
+
+@pytest.mark.parametrize(
+    ("form", "body"),
+    [
+        ("text", "body 5 "),
+        ("auto", "body 5 "),
+        ("json", "body 5 "),
+        ("hex", b"body 5 ".hex()),
+        ("base64", "Ym9keSA1"),
+    ],
+)
+def test_dump_shows_bodies(
+    capsys: pytest.CaptureFixture[str], shared: Path, form: str, body: str
+) -> None:
+    lines = output(capsys, "dump", shared, "--body", form, "--format", "jsonl").splitlines()
+    message = json.loads(lines[5])
+    assert message["body"].startswith(body)
+    assert "bodyCut" not in message
+    table = output(capsys, "dump", shared, "--key", "key-5", "--body", form, "--body-max", "7")
+    assert table.splitlines()[2] == f"    {body[:14] if form != 'base64' else 'Ym9keSA1IA=='} …"

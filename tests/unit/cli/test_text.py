@@ -2,7 +2,7 @@
 
 import pytest
 
-from flintmq.cli.text import plural, printable, size_text, time_text
+from flintmq.cli.output.text import plural, printable, size_text, time_text
 
 
 def test_what_could_steer_a_terminal_is_escaped() -> None:

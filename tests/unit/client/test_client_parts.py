@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flintmq.client.errors import ResponseError, SystemBusyError
-from flintmq.client.fault_table import FaultTable, pause_ms
-from flintmq.client.messages import Message
+from flintmq.client.messaging.envelope import batch_items, split_by_size
+from flintmq.client.messaging.messages import Message
+from flintmq.client.messaging.unique_ids import UniqueIds
 from flintmq.client.namespaces import unwrap, wrap
 from flintmq.client.options import ClientOptions, Credentials
-from flintmq.client.queue_choice import RoundRobin, queue_for_key
-from flintmq.client.queue_lists import publish_queues, subscribe_queues
-from flintmq.client.sending import batch_items, split_by_size
+from flintmq.client.producing.fault_table import FaultTable, pause_ms
+from flintmq.client.producing.queue_choice import RoundRobin, queue_for_key
+from flintmq.client.routing.queue_lists import publish_queues, subscribe_queues
 from flintmq.client.signing import sign
-from flintmq.client.unique_ids import UniqueIds
-from flintmq.format.command import Command
 from flintmq.format.message_id import decode_unique_id
+from flintmq.format.wire.command import Command
 from flintmq.model import BrokerData, MessageQueue, QueueData, TopicRoute
 
 

@@ -14,17 +14,18 @@ from flintmq import (
     PushConsumer,
     ReceivedMessage,
 )
-from flintmq.format.bodies.dialect import loads_body
-from flintmq.format.codes import RequestCode, ResponseCode
-from flintmq.format.command import Command
-from flintmq.format.headers.clients import (
+from flintmq.format.wire.bodies.dialect import loads_body
+from flintmq.format.wire.codes import RequestCode, ResponseCode
+from flintmq.format.wire.command import Command
+from flintmq.format.wire.headers.clients import (
     ConsumeDirectlyRequest,
     ConsumerRunningInfoRequest,
     ResetOffsetRequest,
 )
-from flintmq.format.headers.codec import Header
+from flintmq.format.wire.headers.codec import Header
 from flintmq.remoting import RemotingClient
-from tests.unit.client.consumer_kit import (
+from tests.kits.broker.remoting_kit import eventually
+from tests.kits.client.consumer_kit import (
     GROUP,
     QUEUE_COUNT,
     TOPIC,
@@ -35,7 +36,6 @@ from tests.unit.client.consumer_kit import (
     run,
     site,
 )
-from tests.unit.remoting.remoting_kit import eventually
 
 
 async def ask(here: Site, code: int, header: Header) -> Command:
@@ -45,28 +45,25 @@ async def ask(here: Site, code: int, header: Header) -> Command:
     return answer
 
 
-def test_a_reset_has_the_group_consume_again(tmp_path: Path) -> None:
-    async def main() -> None:
-        got = Collected()
-        async with site(tmp_path) as here:
-            here.clock.advance(1000)
-            await here.send(8)
-            for orderly in (False, True):
-                got.messages.clear()
-                group = f"{GROUP}-{orderly}"
-                async with here.push(got, group=group, orderly=orderly):
-                    await eventually(lambda: len(got.messages) == 8)
-                    # The broker resets groups only where they have committed something.
-                    await eventually(lambda group=group: len(here.offsets(group)) == QUEUE_COUNT)  # type: ignore[misc]
-                    header = ResetOffsetRequest(
-                        topic=TOPIC, group=group, timestamp=here.clock.now_ms() - 500, is_force=True
-                    )
-                    await ask(here, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
-                    await eventually(lambda: len(got.messages) == 16)
-                assert set(Counter(got.bodies).values()) == {2}
-                assert here.offsets(group) == dict.fromkeys(range(QUEUE_COUNT), 2)
-
-    run(main())
+async def test_a_reset_has_the_group_consume_again(tmp_path: Path) -> None:
+    got = Collected()
+    async with site(tmp_path) as here:
+        here.clock.advance(1000)
+        await here.send(8)
+        for orderly in (False, True):
+            got.messages.clear()
+            group = f"{GROUP}-{orderly}"
+            async with here.push(got, group=group, orderly=orderly):
+                await eventually(lambda: len(got.messages) == 8)
+                # The broker resets groups only where they have committed something.
+                await eventually(lambda group=group: len(here.offsets(group)) == QUEUE_COUNT)  # type: ignore[misc]
+                header = ResetOffsetRequest(
+                    topic=TOPIC, group=group, timestamp=here.clock.now_ms() - 500, is_force=True
+                )
+                await ask(here, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+                await eventually(lambda: len(got.messages) == 16)
+            assert set(Counter(got.bodies).values()) == {2}
+            assert here.offsets(group) == dict.fromkeys(range(QUEUE_COUNT), 2)
 
 
 def test_running_info_tells_settings_queues_rates_and_stacks(tmp_path: Path) -> None:
@@ -92,45 +89,36 @@ def test_running_info_tells_settings_queues_rates_and_stacks(tmp_path: Path) -> 
     assert "task pull" in info["jstack"]
 
 
-def test_a_message_is_consumed_directly_and_failures_are_told(tmp_path: Path) -> None:
-    async def main() -> None:
-        got = []
+async def test_a_message_is_consumed_directly_and_failures_are_told(tmp_path: Path) -> None:
+    got = []
 
-        async def handle(message: ReceivedMessage) -> None:
-            got.append(message.body)
-            if len(got) == 3:
-                raise ValueError("the third is bad")
+    async def handle(message: ReceivedMessage) -> None:
+        got.append(message.body)
+        if len(got) == 3:
+            raise ValueError("the third is bad")
 
-        async with site(tmp_path) as here:
-            await here.send(1)
-            message = Message(topic=TOPIC, body=b"direct")
-            stored = await here.producer.send(message, queue=queue(1))
-            async with here.push(handle) as consumer:
-                await eventually(lambda: len(got) == 2)
-                header = ConsumeDirectlyRequest(
-                    consumer_group=GROUP,
-                    client_id=consumer.client.client_id,
-                    msg_id=stored.offset_message_id,
+    async with site(tmp_path) as here:
+        await here.send(1)
+        message = Message(topic=TOPIC, body=b"direct")
+        stored = await here.producer.send(message, queue=queue(1))
+        async with here.push(handle) as consumer:
+            await eventually(lambda: len(got) == 2)
+            header = ConsumeDirectlyRequest(
+                consumer_group=GROUP,
+                client_id=consumer.client.client_id,
+                msg_id=stored.offset_message_id,
+            )
+            for expected in ("CR_THROW_EXCEPTION", "CR_SUCCESS"):
+                answer = await ask(here, RequestCode.CONSUME_MESSAGE_DIRECTLY, header)
+                told = loads_body(answer.body)
+                assert told["consumeResult"] == expected
+                assert ("the third is bad" in told.get("remark", "")) == (
+                    expected == "CR_THROW_EXCEPTION"
                 )
-                for expected in ("CR_THROW_EXCEPTION", "CR_SUCCESS"):
-                    answer = await ask(here, RequestCode.CONSUME_MESSAGE_DIRECTLY, header)
-                    told = loads_body(answer.body)
-                    assert told["consumeResult"] == expected
-                    assert ("the third is bad" in told.get("remark", "")) == (
-                        expected == "CR_THROW_EXCEPTION"
-                    )
-            assert got[2:] == [b"direct", b"direct"]
-
-    run(main())
+        assert got[2:] == [b"direct", b"direct"]
 
 
-def test_blocking_consumers_do_the_same(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with site(tmp_path) as here:
-            await here.send(8)
-            await asyncio.to_thread(use, here.namesrv)
-            assert here.offsets() == dict.fromkeys(range(QUEUE_COUNT), 2)
-
+async def test_blocking_consumers_do_the_same(tmp_path: Path) -> None:
     def use(namesrv: str) -> None:
         with PullConsumer(namesrv=namesrv, group="by-hand") as puller:
             assert len(puller.queues(TOPIC)) == QUEUE_COUNT
@@ -149,4 +137,7 @@ def test_blocking_consumers_do_the_same(tmp_path: Path) -> None:
         ):
             assert {pushed.get(timeout=10).body for _ in range(8)} == numbers(8)
 
-    run(main())
+    async with site(tmp_path) as here:
+        await here.send(8)
+        await asyncio.to_thread(use, here.namesrv)
+        assert here.offsets() == dict.fromkeys(range(QUEUE_COUNT), 2)

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from flintmq import AsyncPushConsumer, ConsumeFrom, ConsumeResult
-from flintmq.client.assigned_queue import AssignedQueue
-from flintmq.client.assignment import Assignment
-from flintmq.client.consume_statistics import ConsumeStatistics
+from flintmq.client.assigning.assigned_queue import AssignedQueue
+from flintmq.client.assigning.assignment import Assignment
+from flintmq.client.assigning.offset_store import LocalOffsets, NotedOffsets
+from flintmq.client.assigning.sharing import SharingRules
+from flintmq.client.consuming.consume_statistics import ConsumeStatistics
+from flintmq.client.consuming.handlers import HandlerRunner
+from flintmq.client.consuming.push_settings import PushSettings
 from flintmq.client.errors import UsageError
-from flintmq.client.handlers import HandlerRunner
-from flintmq.client.offset_store import LocalOffsets, NotedOffsets
-from flintmq.client.push_settings import PushSettings
-from flintmq.client.sharing import SharingRules
 from flintmq.model.message_queue import MessageQueue
-from tests.property.consumer_model import message
-from tests.unit.client.consumer_kit import GROUP, TOPIC, queue, run, site
+from tests.kits.client.consumer_kit import GROUP, TOPIC, queue, run, site
+from tests.kits.client.consumer_model import message
 
 
 @pytest.mark.parametrize(
@@ -71,54 +71,45 @@ def test_a_consumer_that_makes_no_sense_is_refused_at_once(options: dict[str, An
         ("done", ConsumeResult.LATER),
     ],
 )
-def test_only_none_and_true_mean_handled(value: object, expected: ConsumeResult) -> None:
-    async def main() -> None:
-        async def handle(_: object) -> object:
-            return value
+async def test_only_none_and_true_mean_handled(value: object, expected: ConsumeResult) -> None:
+    async def handle(_: object) -> object:
+        return value
 
-        for handler in (handle, lambda _: value):
-            runner = HandlerRunner(handler, thread_count=1, takes_list=False)
-            assert (await runner.run([message(0)])).result is expected
-            runner.close(wait=True)
-
-    run(main())
+    for handler in (handle, lambda _: value):
+        runner = HandlerRunner(handler, thread_count=1, takes_list=False)
+        assert (await runner.run([message(0)])).result is expected
+        runner.close(wait=True)
 
 
-def test_a_cancelled_consumer_is_not_taken_for_a_failed_handler() -> None:
-    async def main() -> None:
-        async def never(_: object) -> None:
-            await asyncio.Event().wait()
+async def test_a_cancelled_consumer_is_not_taken_for_a_failed_handler() -> None:
+    async def never(_: object) -> None:
+        await asyncio.Event().wait()
 
-        runner = HandlerRunner(never, thread_count=1, takes_list=False)
-        task = asyncio.create_task(runner.run([message(0)]))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    run(main())
+    runner = HandlerRunner(never, thread_count=1, takes_list=False)
+    task = asyncio.create_task(runner.run([message(0)]))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
-def test_offsets_in_a_file_are_found_again(tmp_path: Path) -> None:
-    async def main() -> None:
-        path = tmp_path / "group" / "offsets.json"
-        store = LocalOffsets(path)
-        await store.load()
-        assert await store.read(queue(1)) is None
-        store.update(queue(1), 5, increase_only=True)
-        store.update(queue(1), 3, increase_only=True)
-        store.forget(queue(1))
-        await store.persist([])
-        again = LocalOffsets(path)
-        await again.load()
-        assert await again.read(queue(1)) == 5
-        written = path.stat().st_mtime_ns
-        await again.persist([queue(1)])
-        assert path.stat().st_mtime_ns == written
-        await again.commit(queue(1), 2)
-        assert json.loads(path.read_bytes())["offsets"][0]["offset"] == 2
-
-    run(main())
+async def test_offsets_in_a_file_are_found_again(tmp_path: Path) -> None:
+    path = tmp_path / "group" / "offsets.json"
+    store = LocalOffsets(path)
+    await store.load()
+    assert await store.read(queue(1)) is None
+    store.update(queue(1), 5, increase_only=True)
+    store.update(queue(1), 3, increase_only=True)
+    store.forget(queue(1))
+    await store.persist([])
+    again = LocalOffsets(path)
+    await again.load()
+    assert await again.read(queue(1)) == 5
+    written = path.stat().st_mtime_ns
+    await again.persist([queue(1)])
+    assert path.stat().st_mtime_ns == written
+    await again.commit(queue(1), 2)
+    assert json.loads(path.read_bytes())["offsets"][0]["offset"] == 2
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"offsets":[{}]}', b'{"offsets":[1]}', b"\xff"])
@@ -178,21 +169,20 @@ class _NoUser:
 
 
 @pytest.mark.parametrize("commits_start", [True, False])
-def test_the_offset_at_which_a_new_group_starts_is_committed_at_once(
+async def test_the_offset_at_which_a_new_group_starts_is_committed_at_once(
     tmp_path: Path, *, commits_start: bool
 ) -> None:
     """Without that, a member that takes over before the first commit would start further on."""
 
-    async def main() -> None:
-        async with site(tmp_path) as here:
-            await here.send(3, queue_count=1)
-            offsets, user = _NoOffsets(), _NoUser()
-            rules = SharingRules(consume_from=ConsumeFrom.LAST_OFFSET, commits_start=commits_start)
-            client = here.producer.client
-            await client.routes.subscribe_queues(TOPIC)
-            assignment = Assignment(client, GROUP, rules, user=user, offsets=offsets)
-            await assignment.assign([queue(0), queue(1)])
-            assert user.begun == {queue(0): 3, queue(1): 0}
-            assert offsets.committed == (user.begun if commits_start else {})
-
-    run(main())
+    async with site(tmp_path) as here:
+        await here.send(3, queue_count=1)
+        offsets, user = _NoOffsets(), _NoUser()
+        rules = SharingRules(consume_from=ConsumeFrom.LAST_OFFSET)
+        client = here.producer.client
+        await client.routes.subscribe_queues(TOPIC)
+        assignment = Assignment(
+            client, GROUP, rules, user=user, offsets=offsets, commits_start=commits_start
+        )
+        await assignment.assign([queue(0), queue(1)])
+        assert user.begun == {queue(0): 3, queue(1): 0}
+        assert offsets.committed == (user.begun if commits_start else {})

@@ -6,8 +6,8 @@ import pytest
 
 from flintmq import AsyncPushConsumer, ConsumeFrom, ReceivedMessage
 from flintmq.testing.embedded import AsyncEmbeddedCluster
-from tests.unit.client.consumer_kit import GROUP, TOPIC, Collected, run
-from tests.unit.remoting.remoting_kit import eventually
+from tests.kits.broker.remoting_kit import eventually
+from tests.kits.client.consumer_kit import GROUP, TOPIC, Collected
 
 TRACE = "RMQ_SYS_TRACE_TOPIC"
 
@@ -28,93 +28,83 @@ def lines(mq: AsyncEmbeddedCluster) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-def test_the_trace_tells_of_every_message_before_and_after_its_handler(*, orderly: bool) -> None:
-    async def main() -> None:
-        tries: list[int] = []
+async def test_the_trace_tells_of_every_message_before_and_after_its_handler(
+    *, orderly: bool
+) -> None:
+    tries: list[int] = []
 
-        async def handle(message: ReceivedMessage) -> bool:
-            tries.append(message.reconsume_times)
-            if message.body == b"bad" and not message.reconsume_times:
-                raise ValueError("not yet")
-            return True
+    async def handle(message: ReceivedMessage) -> bool:
+        tries.append(message.reconsume_times)
+        if message.body == b"bad" and not message.reconsume_times:
+            raise ValueError("not yet")
+        return True
 
-        async with AsyncEmbeddedCluster(manual_clock=True) as mq:
-            good = await mq.send(TOPIC, b"good", keys=["k1", "k2"])
-            bad = await mq.send(TOPIC, b"bad")
-            async with consumer(mq, handle, trace=True, orderly=orderly, suspend_queue_ms=10):
-                await eventually(lambda: len(tries) >= 2)
-                if not orderly:
-                    schedule = mq.broker.parts.store.schedule
-                    await eventually(lambda: schedule.next_due_ms() is not None)
-                    mq.advance(10_000)
-                await eventually(lambda: len(tries) == 3)
-            told = lines(mq)
-            (first, *_) = mq.messages(TRACE)
-        befores = {(line[5], line[6]): line for line in told if line[0] == "SubBefore"}
-        assert befores.keys() == {
-            (good.message_id, "0"),
-            (bad.message_id, "0"),
-            (bad.message_id, "1"),
-        }
-        before = befores[good.message_id, "0"]
-        assert before[2:5] == ["null", GROUP, before[4]]
-        assert before[7] == "k1 k2"
-        afters = {line[1]: line for line in told if line[0] == "SubAfter"}
-        assert afters.keys() == {line[4] for line in befores.values()}
-        outcomes = {
-            place: afters[line[4]][4:5] + afters[line[4]][6:7] for place, line in befores.items()
-        }
-        assert outcomes[good.message_id, "0"] == ["true", "0"]
-        assert outcomes[bad.message_id, "0"] == ["false", "2"]
-        assert outcomes[bad.message_id, "1"] == ["true", "0"]
-        after = afters[before[4]]
-        assert (after[2], after[5], after[8]) == (good.message_id, "k1 k2", GROUP)
-        assert int(after[7]) >= int(before[1])
-        assert {good.message_id, "k1", "k2"} <= set(first.keys)
-
-    run(main())
+    async with AsyncEmbeddedCluster(manual_clock=True) as mq:
+        good = await mq.send(TOPIC, b"good", keys=["k1", "k2"])
+        bad = await mq.send(TOPIC, b"bad")
+        async with consumer(mq, handle, trace=True, orderly=orderly, suspend_queue_ms=10):
+            await eventually(lambda: len(tries) >= 2)
+            if not orderly:
+                schedule = mq.broker.context.store.schedule
+                await eventually(lambda: schedule.next_due_ms() is not None)
+                mq.advance(10_000)
+            await eventually(lambda: len(tries) == 3)
+        told = lines(mq)
+        (first, *_) = mq.messages(TRACE)
+    befores = {(line[5], line[6]): line for line in told if line[0] == "SubBefore"}
+    assert befores.keys() == {
+        (good.message_id, "0"),
+        (bad.message_id, "0"),
+        (bad.message_id, "1"),
+    }
+    before = befores[good.message_id, "0"]
+    assert before[2:5] == ["null", GROUP, before[4]]
+    assert before[7] == "k1 k2"
+    afters = {line[1]: line for line in told if line[0] == "SubAfter"}
+    assert afters.keys() == {line[4] for line in befores.values()}
+    outcomes = {
+        place: afters[line[4]][4:5] + afters[line[4]][6:7] for place, line in befores.items()
+    }
+    assert outcomes[good.message_id, "0"] == ["true", "0"]
+    assert outcomes[bad.message_id, "0"] == ["false", "2"]
+    assert outcomes[bad.message_id, "1"] == ["true", "0"]
+    after = afters[before[4]]
+    assert (after[2], after[5], after[8]) == (good.message_id, "k1 k2", GROUP)
+    assert int(after[7]) >= int(before[1])
+    assert {good.message_id, "k1", "k2"} <= set(first.keys)
 
 
-def test_the_trace_is_not_traced() -> None:
-    async def main() -> None:
-        got = Collected()
-        async with AsyncEmbeddedCluster() as mq:
-            await mq.send(TRACE, b"somebody's trace")
-            async with consumer(mq, got, trace=True, subscriptions={TRACE: "*"}):
-                await eventually(lambda: len(got.messages) == 1)
-            assert len(mq.messages(TRACE)) == 1
-
-    run(main())
+async def test_the_trace_is_not_traced() -> None:
+    got = Collected()
+    async with AsyncEmbeddedCluster() as mq:
+        await mq.send(TRACE, b"somebody's trace")
+        async with consumer(mq, got, trace=True, subscriptions={TRACE: "*"}):
+            await eventually(lambda: len(got.messages) == 1)
+        assert len(mq.messages(TRACE)) == 1
 
 
 @pytest.mark.parametrize(
     ("subscriptions", "named"),
     [({TOPIC: "paid"}, "here=paid elsewhere=open"), ({"other": "*"}, "here=None elsewhere=open")],
 )
-def test_a_member_that_wants_something_else_is_warned(
+async def test_a_member_that_wants_something_else_is_warned(
     subscriptions: dict[str, str], named: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def main() -> None:
-        async with AsyncEmbeddedCluster() as mq:
-            await mq.send(TOPIC, b"x")
-            await mq.send("other", b"x")
-            common: dict[str, Any] = {"handler": Collected()}
-            async with consumer(mq, subscriptions={TOPIC: "open"}, **common):
-                assert "different things" not in caplog.text
-                async with consumer(mq, subscriptions=subscriptions, **common):
-                    assert named in caplog.text
-                    assert f"group={GROUP} topic={TOPIC}" in caplog.text
-
-    run(main())
+    async with AsyncEmbeddedCluster() as mq:
+        await mq.send(TOPIC, b"x")
+        await mq.send("other", b"x")
+        common: dict[str, Any] = {"handler": Collected()}
+        async with consumer(mq, subscriptions={TOPIC: "open"}, **common):
+            assert "different things" not in caplog.text
+            async with consumer(mq, subscriptions=subscriptions, **common):
+                assert named in caplog.text
+                assert f"group={GROUP} topic={TOPIC}" in caplog.text
 
 
-def test_members_that_want_the_same_are_not_warned(caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        async with AsyncEmbeddedCluster() as mq:
-            await mq.send(TOPIC, b"x")
-            common: dict[str, Any] = {"handler": Collected(), "subscriptions": {TOPIC: "a || b"}}
-            async with consumer(mq, **common) as first, consumer(mq, **common) as second:
-                await eventually(lambda: bool(first.assigned and second.assigned))
-        assert "different things" not in caplog.text
-
-    run(main())
+async def test_members_that_want_the_same_are_not_warned(caplog: pytest.LogCaptureFixture) -> None:
+    async with AsyncEmbeddedCluster() as mq:
+        await mq.send(TOPIC, b"x")
+        common: dict[str, Any] = {"handler": Collected(), "subscriptions": {TOPIC: "a || b"}}
+        async with consumer(mq, **common) as first, consumer(mq, **common) as second:
+            await eventually(lambda: bool(first.assigned and second.assigned))
+    assert "different things" not in caplog.text

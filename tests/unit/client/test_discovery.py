@@ -9,11 +9,10 @@ import pytest
 
 from flintmq import AsyncProducer, Message
 from flintmq.client.errors import NoNameServerError
-from flintmq.client.name_servers import NameServers
 from flintmq.client.options import ClientOptions
+from flintmq.client.routing.name_servers import NameServers
 from flintmq.remoting import RemotingClient
 from flintmq.testing.embedded import AsyncEmbeddedCluster
-from tests.unit.client.consumer_kit import run
 
 
 @dataclass(slots=True)
@@ -50,59 +49,49 @@ def page(monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
         thread.join()
 
 
-def test_a_producer_finds_its_name_server_by_the_first_line_of_a_page(page: Page) -> None:
-    async def main() -> None:
-        async with AsyncEmbeddedCluster() as mq:
-            page.content = f"\n {mq.namesrv};\nnot this line\n".encode()
-            async with AsyncProducer(discovery_url=page.url) as producer:
-                await producer.send(Message(topic="orders", body=b"x"))
-            assert len(mq.messages("orders")) == 1
+async def test_a_producer_finds_its_name_server_by_the_first_line_of_a_page(page: Page) -> None:
+    async with AsyncEmbeddedCluster() as mq:
+        page.content = f"\n {mq.namesrv};\nnot this line\n".encode()
+        async with AsyncProducer(discovery_url=page.url) as producer:
+            await producer.send(Message(topic="orders", body=b"x"))
+        assert len(mq.messages("orders")) == 1
 
-    run(main())
     assert page.asked == ["/rocketmq/nsaddr"]
 
 
-def test_a_list_that_changes_is_followed_and_one_that_fails_is_kept(page: Page) -> None:
-    async def main() -> None:
-        async with RemotingClient() as remoting:
-            servers = NameServers(ClientOptions(discovery_url=page.url), remoting)
-            page.content = b"a:1;b:2"
-            await servers.discover()
-            assert set(servers.addresses) == {"a:1", "b:2"}
-            page.content = b"c:3"
-            await servers.discover()
-            assert servers.addresses == ("c:3",)
-            page.status, page.content = 500, b"d:4"
-            await servers.discover()
-            assert servers.addresses == ("c:3",)
-            page.status, page.content = 200, b"\n\n"
-            await servers.discover()
-            assert servers.addresses == ("c:3",)
-
-    run(main())
+async def test_a_list_that_changes_is_followed_and_one_that_fails_is_kept(page: Page) -> None:
+    async with RemotingClient() as remoting:
+        servers = NameServers(ClientOptions(discovery_url=page.url), remoting)
+        page.content = b"a:1;b:2"
+        await servers.discover()
+        assert set(servers.addresses) == {"a:1", "b:2"}
+        page.content = b"c:3"
+        await servers.discover()
+        assert servers.addresses == ("c:3",)
+        page.status, page.content = 500, b"d:4"
+        await servers.discover()
+        assert servers.addresses == ("c:3",)
+        page.status, page.content = 200, b"\n\n"
+        await servers.discover()
+        assert servers.addresses == ("c:3",)
 
 
-def test_addresses_that_were_told_go_before_the_page(page: Page) -> None:
-    async def main() -> None:
-        async with RemotingClient() as remoting:
-            options = ClientOptions(namesrv="a:1", discovery_url=page.url)
-            servers = NameServers(options, remoting)
-            await servers.discover()
-            assert servers.addresses == ("a:1",)
+async def test_addresses_that_were_told_go_before_the_page(page: Page) -> None:
+    async with RemotingClient() as remoting:
+        options = ClientOptions(namesrv="a:1", discovery_url=page.url)
+        servers = NameServers(options, remoting)
+        await servers.discover()
+        assert servers.addresses == ("a:1",)
 
-    run(main())
     assert page.asked == []
 
 
-def test_a_page_that_comes_later_is_asked_for_again(page: Page) -> None:
-    async def main() -> None:
-        async with (
-            AsyncEmbeddedCluster() as mq,
-            AsyncProducer(discovery_url=page.url) as producer,
-        ):
-            with pytest.raises(NoNameServerError):
-                await producer.send(Message(topic="orders", body=b"x"))
-            page.content = mq.namesrv.encode()
+async def test_a_page_that_comes_later_is_asked_for_again(page: Page) -> None:
+    async with (
+        AsyncEmbeddedCluster() as mq,
+        AsyncProducer(discovery_url=page.url) as producer,
+    ):
+        with pytest.raises(NoNameServerError):
             await producer.send(Message(topic="orders", body=b"x"))
-
-    run(main())
+        page.content = mq.namesrv.encode()
+        await producer.send(Message(topic="orders", body=b"x"))

@@ -7,8 +7,9 @@ import pytest
 
 from flintmq import AsyncLitePullConsumer, AsyncPullConsumer, ConsumeFrom, ReceivedMessage
 from flintmq.client.errors import UsageError
-from flintmq.client.pulling import PullStatus
-from tests.unit.client.consumer_kit import (
+from flintmq.client.pulling.puller import PullStatus
+from tests.kits.broker.remoting_kit import eventually
+from tests.kits.client.consumer_kit import (
     GROUP,
     QUEUE_COUNT,
     TOPIC,
@@ -16,10 +17,8 @@ from tests.unit.client.consumer_kit import (
     bodies,
     numbers,
     queue,
-    run,
     site,
 )
-from tests.unit.remoting.remoting_kit import eventually
 
 
 def lite(here: Site, **options: Any) -> AsyncLitePullConsumer:
@@ -34,178 +33,158 @@ async def take(consumer: AsyncLitePullConsumer, count: int) -> list[ReceivedMess
     return found
 
 
-def test_a_subscriber_polls_each_message_once_and_resumes_where_it_was(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with site(tmp_path) as here:
-            await here.send(40)
-            async with lite(here, subscriptions={TOPIC: "*"}) as consumer:
-                got = await take(consumer, 40)
-                assert await consumer.poll(timeout_ms=10) == []
-            assert Counter(bodies(got)) == Counter(numbers(40))
-            assert here.offsets() == dict.fromkeys(range(QUEUE_COUNT), 10)
-            await here.send(4, start=40)
-            async with lite(here, subscriptions={TOPIC: "*"}) as consumer:
-                assert set(bodies(await take(consumer, 4))) == numbers(4, start=40)
+async def test_a_subscriber_polls_each_message_once_and_resumes_where_it_was(
+    tmp_path: Path,
+) -> None:
+    async with site(tmp_path) as here:
+        await here.send(40)
+        async with lite(here, subscriptions={TOPIC: "*"}) as consumer:
+            got = await take(consumer, 40)
+            assert await consumer.poll(timeout_ms=10) == []
+        assert Counter(bodies(got)) == Counter(numbers(40))
+        assert here.offsets() == dict.fromkeys(range(QUEUE_COUNT), 10)
+        await here.send(4, start=40)
+        async with lite(here, subscriptions={TOPIC: "*"}) as consumer:
+            assert set(bodies(await take(consumer, 4))) == numbers(4, start=40)
 
-    run(main())
 
-
-def test_messages_come_one_by_one_and_the_one_that_failed_comes_again(tmp_path: Path) -> None:
+async def test_messages_come_one_by_one_and_the_one_that_failed_comes_again(tmp_path: Path) -> None:
     class BrokenError(Exception):
         pass
 
-    async def main() -> None:
-        async with site(tmp_path) as here:
-            await here.send(6, queue_count=1)
-            got: list[bytes] = []
+    async with site(tmp_path) as here:
+        await here.send(6, queue_count=1)
+        got: list[bytes] = []
 
-            async def fail_at_the_fourth() -> None:
-                async with lite(here, subscriptions={TOPIC: "*"}) as consumer:
-                    async for message in consumer:
-                        if len(got) == 3:
-                            raise BrokenError
-                        got.append(message.body)
-
-            with pytest.raises(BrokenError):
-                await fail_at_the_fourth()
-            assert got == [b"0", b"1", b"2"]
-            assert here.offsets()[0] == 3
+        async def fail_at_the_fourth() -> None:
             async with lite(here, subscriptions={TOPIC: "*"}) as consumer:
-                assert bodies(await take(consumer, 3)) == [b"3", b"4", b"5"]
+                async for message in consumer:
+                    if len(got) == 3:
+                        raise BrokenError
+                    got.append(message.body)
 
-    run(main())
-
-
-def test_without_auto_commit_only_a_commit_counts(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with site(tmp_path) as here:
-            await here.send(10, queue_count=1)
-            options = {"auto_commit": False, "offset_interval_ms": 5}
-            async with lite(here, **options) as consumer:
-                await consumer.assign([queue(0)])
-                await take(consumer, 4)
-                await consumer.commit()
-                await take(consumer, 3)
-                assert await consumer.committed(queue(0)) == 4
-                assert consumer.position(queue(0)) == 7
-                assert await consumer.lag() == {queue(0): 3}
-            assert here.offsets() == {0: 4}
-            async with lite(here, **options) as consumer:
-                await consumer.assign([queue(0)])
-                assert bodies(await take(consumer, 1)) == [b"4"]
-                await consumer.commit({queue(0): 9})
-            assert here.offsets() == {0: 9}
-
-    run(main())
+        with pytest.raises(BrokenError):
+            await fail_at_the_fourth()
+        assert got == [b"0", b"1", b"2"]
+        assert here.offsets()[0] == 3
+        async with lite(here, subscriptions={TOPIC: "*"}) as consumer:
+            assert bodies(await take(consumer, 3)) == [b"3", b"4", b"5"]
 
 
-def test_seeking_goes_on_elsewhere(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with site(tmp_path) as here:
-            await here.send(5, queue_count=1)
-            here.clock.advance(10_000)
-            middle_ms = here.clock.now_ms()
-            await here.send(1, start=5, queue_count=1)
-            here.clock.advance(1)
-            await here.send(4, start=6, queue_count=1)
-            async with lite(here) as consumer:
-                await consumer.assign([queue(0)])
-                await take(consumer, 10)
-                await consumer.seek(queue(0), 3)
-                assert bodies(await take(consumer, 2)) == [b"3", b"4"]
-                await consumer.seek_to_begin(queue(0))
-                assert bodies(await take(consumer, 1)) == [b"0"]
-                await consumer.seek_to_time(queue(0), middle_ms)
-                assert bodies(await take(consumer, 1)) == [b"5"]
-                await consumer.seek_to_end(queue(0))
-                assert await consumer.poll(timeout_ms=20) == []
-                await here.send(1, start=10, queue_count=1)
-                assert bodies(await take(consumer, 1)) == [b"10"]
-                with pytest.raises(UsageError, match="from 0 to 11"):
-                    await consumer.seek(queue(0), 12)
-                with pytest.raises(UsageError, match="not a queue of this"):
-                    await consumer.seek(queue(1), 0)
-
-    run(main())
+async def test_without_auto_commit_only_a_commit_counts(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        await here.send(10, queue_count=1)
+        options = {"auto_commit": False, "offset_interval_ms": 5}
+        async with lite(here, **options) as consumer:
+            await consumer.assign([queue(0)])
+            await take(consumer, 4)
+            await consumer.commit()
+            await take(consumer, 3)
+            assert await consumer.committed(queue(0)) == 4
+            assert consumer.position(queue(0)) == 7
+            assert await consumer.lag() == {queue(0): 3}
+        assert here.offsets() == {0: 4}
+        async with lite(here, **options) as consumer:
+            await consumer.assign([queue(0)])
+            assert bodies(await take(consumer, 1)) == [b"4"]
+            await consumer.commit({queue(0): 9})
+        assert here.offsets() == {0: 9}
 
 
-def test_a_paused_queue_gives_nothing_until_it_is_resumed(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with site(tmp_path) as here:
-            await here.send(8, queue_count=2)
-            async with lite(here) as consumer:
-                await consumer.assign([queue(0), queue(1)])
-                consumer.pause(queue(0))
-                got = await take(consumer, 4)
-                assert {message.queue for message in got} == {queue(1)}
-                assert await consumer.poll(timeout_ms=20) == []
-                waiting = asyncio.create_task(consumer.poll())
-                await asyncio.sleep(0)
-                consumer.resume(queue(0))
-                assert {message.queue for message in await waiting} == {queue(0)}
+async def test_seeking_goes_on_elsewhere(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        await here.send(5, queue_count=1)
+        here.clock.advance(10_000)
+        middle_ms = here.clock.now_ms()
+        await here.send(1, start=5, queue_count=1)
+        here.clock.advance(1)
+        await here.send(4, start=6, queue_count=1)
+        async with lite(here) as consumer:
+            await consumer.assign([queue(0)])
+            await take(consumer, 10)
+            await consumer.seek(queue(0), 3)
+            assert bodies(await take(consumer, 2)) == [b"3", b"4"]
+            await consumer.seek_to_begin(queue(0))
+            assert bodies(await take(consumer, 1)) == [b"0"]
+            await consumer.seek_to_time(queue(0), middle_ms)
+            assert bodies(await take(consumer, 1)) == [b"5"]
+            await consumer.seek_to_end(queue(0))
+            assert await consumer.poll(timeout_ms=20) == []
+            await here.send(1, start=10, queue_count=1)
+            assert bodies(await take(consumer, 1)) == [b"10"]
+            with pytest.raises(UsageError, match="from 0 to 11"):
+                await consumer.seek(queue(0), 12)
+            with pytest.raises(UsageError, match="not a queue of this"):
+                await consumer.seek(queue(1), 0)
 
-    run(main())
+
+async def test_a_paused_queue_gives_nothing_until_it_is_resumed(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        await here.send(8, queue_count=2)
+        async with lite(here) as consumer:
+            await consumer.assign([queue(0), queue(1)])
+            consumer.pause(queue(0))
+            got = await take(consumer, 4)
+            assert {message.queue for message in got} == {queue(1)}
+            assert await consumer.poll(timeout_ms=20) == []
+            waiting = asyncio.create_task(consumer.poll())
+            await asyncio.sleep(0)
+            consumer.resume(queue(0))
+            assert {message.queue for message in await waiting} == {queue(0)}
 
 
-def test_subscribing_and_assigning_exclude_each_other(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with site(tmp_path) as here:
-            async with lite(here) as consumer:
-                await consumer.assign([queue(0)])
-                with pytest.raises(UsageError, match="either subscribes or assigns"):
-                    await consumer.subscribe(TOPIC)
-            async with lite(here) as consumer:
+async def test_subscribing_and_assigning_exclude_each_other(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        async with lite(here) as consumer:
+            await consumer.assign([queue(0)])
+            with pytest.raises(UsageError, match="either subscribes or assigns"):
                 await consumer.subscribe(TOPIC)
-                with pytest.raises(UsageError, match="either subscribes or assigns"):
-                    await consumer.assign([queue(0)])
-
-    run(main())
-
-
-def test_two_lite_consumers_share_and_what_was_not_consumed_moves_over(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with site(tmp_path) as here:
-            await here.send(40)
-            seen: set[bytes] = set()
-            async with lite(here, subscriptions={TOPIC: "*"}) as first:
-                seen.update(bodies(await take(first, 5)))
-                async with lite(here, subscriptions={TOPIC: "*"}) as second:
-                    await eventually(lambda: len(first.assigned) == len(second.assigned) == 2)
-                    while seen != numbers(40):
-                        for one in (first, second):
-                            seen.update(bodies(await one.poll(timeout_ms=10)))
-                await eventually(lambda: len(first.assigned) == QUEUE_COUNT)
-            assert here.offsets() == dict.fromkeys(range(QUEUE_COUNT), 10)
-
-    run(main())
+        async with lite(here) as consumer:
+            await consumer.subscribe(TOPIC)
+            with pytest.raises(UsageError, match="either subscribes or assigns"):
+                await consumer.assign([queue(0)])
 
 
-def test_pulling_by_hand(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with site(tmp_path) as here:
-            await here.send(12, queue_count=1)
-            async with AsyncPullConsumer(namesrv=here.namesrv, group=GROUP) as consumer:
-                assert await consumer.queues(TOPIC) == [queue(n) for n in range(QUEUE_COUNT)]
-                result = await consumer.pull(queue(0), 2, count_max=4)
-                assert bodies(result.messages) == [b"2", b"3", b"4", b"5"]
-                assert (result.status, result.next_offset) == (PullStatus.FOUND, 6)
-                tagged = await consumer.pull(queue(0), 0, expression="A")
-                assert {message.tag for message in tagged.messages} == {"A"}
-                assert (await consumer.pull(queue(0), 12)).status is PullStatus.NO_NEW_MESSAGE
-                moved = await consumer.pull(queue(0), 99)
-                assert (moved.status, moved.next_offset) == (PullStatus.OFFSET_ILLEGAL, 12)
-                waiting = asyncio.create_task(consumer.pull(queue(0), 12, wait_ms=10_000))
-                await eventually(lambda: here.broker.parts.held.count == 1)
-                await here.send(1, start=12, queue_count=1)
-                assert bodies((await waiting).messages) == [b"12"]
-                await consumer.commit(queue(0), 6)
-                assert await consumer.committed(queue(0)) == 6
-                assert await consumer.lag(queue(0)) == 7
-                assert await consumer.begin_offset(queue(0)) == 0
-                assert await consumer.end_offset(queue(0)) == 13
-                with pytest.raises(UsageError, match="count_max"):
-                    await consumer.pull(queue(0), 0, count_max=0)
-            # Nobody has joined the group.
-            assert here.broker.parts.consumers.get(GROUP) is None
+async def test_two_lite_consumers_share_and_what_was_not_consumed_moves_over(
+    tmp_path: Path,
+) -> None:
+    async with site(tmp_path) as here:
+        await here.send(40)
+        seen: set[bytes] = set()
+        async with lite(here, subscriptions={TOPIC: "*"}) as first:
+            seen.update(bodies(await take(first, 5)))
+            async with lite(here, subscriptions={TOPIC: "*"}) as second:
+                await eventually(lambda: len(first.assigned) == len(second.assigned) == 2)
+                while seen != numbers(40):
+                    for one in (first, second):
+                        seen.update(bodies(await one.poll(timeout_ms=10)))
+            await eventually(lambda: len(first.assigned) == QUEUE_COUNT)
+        assert here.offsets() == dict.fromkeys(range(QUEUE_COUNT), 10)
 
-    run(main())
+
+async def test_pulling_by_hand(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        await here.send(12, queue_count=1)
+        async with AsyncPullConsumer(namesrv=here.namesrv, group=GROUP) as consumer:
+            assert await consumer.queues(TOPIC) == [queue(n) for n in range(QUEUE_COUNT)]
+            result = await consumer.pull(queue(0), 2, count_max=4)
+            assert bodies(result.messages) == [b"2", b"3", b"4", b"5"]
+            assert (result.status, result.next_offset) == (PullStatus.FOUND, 6)
+            tagged = await consumer.pull(queue(0), 0, expression="A")
+            assert {message.tag for message in tagged.messages} == {"A"}
+            assert (await consumer.pull(queue(0), 12)).status is PullStatus.NO_NEW_MESSAGE
+            moved = await consumer.pull(queue(0), 99)
+            assert (moved.status, moved.next_offset) == (PullStatus.OFFSET_ILLEGAL, 12)
+            waiting = asyncio.create_task(consumer.pull(queue(0), 12, wait_ms=10_000))
+            await eventually(lambda: here.broker.context.held.count == 1)
+            await here.send(1, start=12, queue_count=1)
+            assert bodies((await waiting).messages) == [b"12"]
+            await consumer.commit(queue(0), 6)
+            assert await consumer.committed(queue(0)) == 6
+            assert await consumer.lag(queue(0)) == 7
+            assert await consumer.begin_offset(queue(0)) == 0
+            assert await consumer.end_offset(queue(0)) == 13
+            with pytest.raises(UsageError, match="count_max"):
+                await consumer.pull(queue(0), 0, count_max=0)
+        # Nobody has joined the group.
+        assert here.broker.context.consumers.get(GROUP) is None

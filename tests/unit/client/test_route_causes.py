@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from flintmq.client.errors import ClientError, ResponseError, TopicNotExistError
-from flintmq.client.route_causes import explain_no_route
-from flintmq.format.codes import RequestCode, ResponseCode
-from flintmq.format.command import Command
+from flintmq.client.routing.route_causes import explain_no_route
+from flintmq.format.wire.codes import RequestCode, ResponseCode
+from flintmq.format.wire.command import Command
 from flintmq.model.routes import BrokerData, QueueData, TopicRoute
-from tests.unit.broker.broker_kit import run
+from tests.kits.broker.broker_kit import run
 
 BROKER = {"broker-a": {"cluster": "c", "brokerName": "broker-a", "brokerAddrs": {"0": "h:1"}}}
 

@@ -1,16 +1,16 @@
 import pytest
 
-from flintmq.client.errors import UsageError
-from flintmq.client.strategies import (
+from flintmq.client.assigning.strategies import (
     ConsistentHash,
-    Fixed,
+    FixedQueues,
     MachineRoom,
     MachineRoomNearby,
-    Strategy,
+    QueueStrategy,
     allocate,
     averagely,
     by_circle,
 )
+from flintmq.client.errors import UsageError
 from flintmq.model.message_queue import MessageQueue
 
 
@@ -18,7 +18,7 @@ def queues(count: int, broker_name: str = "broker-a") -> list[MessageQueue]:
     return [MessageQueue("TopicTest", broker_name, number) for number in range(count)]
 
 
-def shares(strategy: Strategy, ids: list[str], found: list[MessageQueue]) -> list[list[int]]:
+def shares(strategy: QueueStrategy, ids: list[str], found: list[MessageQueue]) -> list[list[int]]:
     return [[queue.queue_id for queue in allocate(strategy, one, found, ids)] for one in ids]
 
 
@@ -32,7 +32,7 @@ def shares(strategy: Strategy, ids: list[str], found: list[MessageQueue]) -> lis
     ],
 )
 def test_members_get_what_the_java_client_gives_them(
-    strategy: Strategy, queue_count: int, expected: list[list[int]]
+    strategy: QueueStrategy, queue_count: int, expected: list[list[int]]
 ) -> None:
     ids = [f"c{number}" for number in range(len(expected))]
     assert shares(strategy, ids, queues(queue_count)) == expected
@@ -70,9 +70,17 @@ def test_the_ring_is_that_of_the_java_class() -> None:
 
 
 def test_named_queues_are_given_to_whoever_named_them() -> None:
-    strategy = Fixed(tuple(queues(2)))
+    strategy = FixedQueues(tuple(queues(2)))
     assert allocate(strategy, "a", queues(8), ["a", "b"]) == queues(2)
 
 
 def test_who_is_no_member_gets_nothing() -> None:
     assert allocate(averagely, "stranger", queues(4), ["a"]) == []
+
+
+def test_a_member_that_is_listed_twice_counts_once() -> None:
+    """A broker lists a client twice that has made a new connection, until it notices."""
+    four = queues(4)
+    assert allocate(averagely, "x", four, ["x", "x"]) == four
+    assert allocate(averagely, "x", four, ["y", "x", "x"]) == four[:2]
+    assert allocate(averagely, "y", four, ["y", "x", "x"]) == four[2:]

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
+from flintmq.client.consuming.handler_threads import HandlerThreads
 from flintmq.client.errors import UsageError
-from flintmq.client.handler_threads import HandlerThreads
 from flintmq.client.loop_thread import LoopThread
-from tests.unit.client.consumer_kit import run
+from tests.kits.client.consumer_kit import run
 
 WAIT_S = 20
 
 
 def with_threads(
-    function: Callable[[Any], Any], count: int, work: Callable[[HandlerThreads[Any]], Any]
+    function: Callable[[Any], Any], count: int, work: Callable[[HandlerThreads[Any, Any]], Any]
 ) -> None:
     async def main() -> None:
-        threads: HandlerThreads[Any] = HandlerThreads(function, count=count)
+        threads: HandlerThreads[Any, Any] = HandlerThreads(function, count=count)
         try:
             await work(threads)
         finally:
@@ -31,7 +31,7 @@ def with_threads(
 
 
 def test_every_call_gets_its_own_result() -> None:
-    async def work(threads: HandlerThreads[int]) -> None:
+    async def work(threads: HandlerThreads[Any, int]) -> None:
         for _ in range(5):
             calls = [threads.call(number) for number in range(200)]
             assert await asyncio.gather(*calls) == [number * 2 for number in range(200)]
@@ -42,7 +42,7 @@ def test_every_call_gets_its_own_result() -> None:
 def test_calls_that_wait_for_each_other_get_as_many_threads_as_there_may_be() -> None:
     barrier = threading.Barrier(5)
 
-    async def work(threads: HandlerThreads[int]) -> None:
+    async def work(threads: HandlerThreads[Any, int]) -> None:
         async with asyncio.timeout(WAIT_S):
             await asyncio.gather(*(threads.call(None) for _ in range(5)))
             await asyncio.gather(*(threads.call(None) for _ in range(10)))
@@ -63,7 +63,7 @@ def test_there_are_never_more_threads_than_allowed() -> None:
         assert go.wait(WAIT_S)
         at_work.remove(number)
 
-    async def work(threads: HandlerThreads[None]) -> None:
+    async def work(threads: HandlerThreads[Any, None]) -> None:
         calls = [threads.call(number) for number in range(40)]
         while len(names) < 3:  # noqa: ASYNC110 - threads set no event of this loop
             await asyncio.sleep(0)
@@ -91,7 +91,7 @@ class Held:
 def test_a_call_that_was_cancelled_in_time_does_not_happen() -> None:
     held = Held()
 
-    async def work(threads: HandlerThreads[None]) -> None:
+    async def work(threads: HandlerThreads[Any, None]) -> None:
         first, second = threads.call("first"), threads.call("second")
         assert await asyncio.to_thread(held.begun.wait, WAIT_S)
         second.cancel()
@@ -106,7 +106,7 @@ def test_a_call_that_was_cancelled_in_time_does_not_happen() -> None:
 def test_nothing_is_begun_after_the_end() -> None:
     held = Held()
 
-    async def work(threads: HandlerThreads[None]) -> None:
+    async def work(threads: HandlerThreads[Any, None]) -> None:
         threads.call("first")
         threads.call("second")
         assert await asyncio.to_thread(held.begun.wait, WAIT_S)

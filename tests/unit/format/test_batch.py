@@ -1,7 +1,7 @@
 import pytest
 
-from flintmq.format.batch import BatchItem, decode_batch, encode_batch, join_properties
 from flintmq.format.errors import BatchError, RecordTooLargeError
+from flintmq.format.stored.batch import BatchItem, decode_batch, encode_batch, join_properties
 
 ITEMS = [BatchItem(0, b"b1", b"TAGS\x01TagA"), BatchItem(7, b"b2", b"")]
 BODY = bytes.fromhex(

@@ -1,6 +1,7 @@
 import pytest
 
-from flintmq.format.checkpoint import (
+from flintmq.format.errors import CorruptCheckpointError
+from flintmq.format.stored.checkpoint import (
     FILE_SIZE,
     MARKS_AT,
     Checkpoint,
@@ -8,7 +9,6 @@ from flintmq.format.checkpoint import (
     decode_checkpoint,
     encode_checkpoint,
 )
-from flintmq.format.errors import CorruptCheckpointError
 
 MARKS = CheckpointMarks(
     log_flushed=735,

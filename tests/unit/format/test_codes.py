@@ -1,6 +1,6 @@
 import pytest
 
-from flintmq.format.codes import PROTOCOL_VERSION, LanguageCode, RequestCode, ResponseCode
+from flintmq.format.wire.codes import PROTOCOL_VERSION, LanguageCode, RequestCode, ResponseCode
 
 
 @pytest.mark.parametrize(

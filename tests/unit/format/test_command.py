@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from flintmq.format.codes import LanguageCode, RequestCode, ResponseCode
-from flintmq.format.command import (
+from flintmq.format.wire.codes import LanguageCode, RequestCode, ResponseCode
+from flintmq.format.wire.command import (
     EXT_FIELD_COUNT_MAX,
     Command,
     decode_command,
@@ -13,8 +13,8 @@ from flintmq.format.command import (
     encode_command_head,
     encode_header,
 )
-from flintmq.format.frame import Frame, FrameDecoder, HeaderType
-from flintmq.format.remoting_errors import CommandHeaderError, LocalProtocolError
+from flintmq.format.wire.frame import Frame, FrameDecoder, HeaderType
+from flintmq.format.wire.remoting_errors import CommandHeaderError, LocalProtocolError
 
 ROUTE_REQUEST = Command(
     code=RequestCode.GET_ROUTEINFO_BY_TOPIC, opaque=1, ext_fields={"topic": "TopicTest"}

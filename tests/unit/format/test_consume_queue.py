@@ -1,13 +1,13 @@
 import pytest
 
-from flintmq.format.consume_queue import (
+from flintmq.format.errors import CorruptUnitError
+from flintmq.format.stored.consume_queue import (
     PRE_BLANK,
     PRE_BLANK_SIZE,
     UNIT_SIZE,
     ConsumeQueueUnit,
     read_units,
 )
-from flintmq.format.errors import CorruptUnitError
 
 TOPIC_TEST_3 = [
     ConsumeQueueUnit(0, 0xB0, 2598919),

@@ -1,6 +1,7 @@
 import pytest
 
-from flintmq.format.consume_queue_ext import (
+from flintmq.format.errors import CorruptUnitError, RecordTooLargeError
+from flintmq.format.stored.consume_queue_ext import (
     ADDRESS_MAX,
     BITMAP_SIZE_MAX,
     BYTE_OFFSET_MAX,
@@ -13,7 +14,6 @@ from flintmq.format.consume_queue_ext import (
     encode_ext_unit,
     is_address,
 )
-from flintmq.format.errors import CorruptUnitError, RecordTooLargeError
 
 UNIT = ExtUnit(2598919, 1700000000456, bytes(range(1, 9)))
 UNIT_BYTES = bytes.fromhex("001c 000000000027a807 0000018bcfe569c8 0008 0102030405060708")

@@ -2,7 +2,7 @@ import struct
 
 import pytest
 
-from flintmq.format.frame import (
+from flintmq.format.wire.frame import (
     FRAME_SIZE_MAX,
     Frame,
     FrameDecoder,
@@ -10,7 +10,7 @@ from flintmq.format.frame import (
     encode_frame,
     encode_prefix,
 )
-from flintmq.format.remoting_errors import FrameError, LocalProtocolError, RemoteProtocolError
+from flintmq.format.wire.remoting_errors import FrameError, LocalProtocolError, RemoteProtocolError
 
 FRAME = Frame(HeaderType.ROCKETMQ, b"head", b"the body")
 WIRE = bytes.fromhex("00000010 01000004") + b"head" + b"the body"
@@ -56,7 +56,7 @@ def test_what_follows_a_frame_waits_for_the_rest() -> None:
         (struct.pack(">i", -1), "frame of -1 bytes"),
         (struct.pack(">i", 3), "frame of 3 bytes"),
         (b"GET / HTTP/1.1", "frame of 1195725856 bytes"),
-        (b"\x16\x03\x01\x02\x00\x01", "frame of 369295618 bytes"),
+        (b"\x16\x03\x01\x02\x00\x01", "a TLS handshake"),
         (struct.pack(">iI", 8, 2 << 24), "header type 2"),
         (struct.pack(">iI", 8, 5), "header of 5 bytes in a frame of 8"),
     ],

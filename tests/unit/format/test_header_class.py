@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from flintmq.format.headers.codec import Header, Int32, header
+from flintmq.format.wire.headers.codec import Header, Int32, header
 
 
 @header

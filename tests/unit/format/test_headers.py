@@ -5,20 +5,20 @@ from enum import IntEnum
 
 import pytest
 
-from flintmq.format.headers.admin import CreateTopicRequest, TopicFilterType
-from flintmq.format.headers.clients import NoFields, UnregisterClientRequest
-from flintmq.format.headers.codec import Header, Int32, Int64, header
-from flintmq.format.headers.namesrv import RegisterBrokerRequest, RouteRequest
-from flintmq.format.headers.pull import PullMessageRequest
-from flintmq.format.headers.query import QueryMessageRequest
-from flintmq.format.headers.send import (
+from flintmq.format.wire.headers.admin import CreateTopicRequest, TopicFilterType
+from flintmq.format.wire.headers.clients import NoFields, UnregisterClientRequest
+from flintmq.format.wire.headers.codec import Header, Int32, Int64, header
+from flintmq.format.wire.headers.namesrv import RegisterBrokerRequest, RouteRequest
+from flintmq.format.wire.headers.pull import PullMessageRequest
+from flintmq.format.wire.headers.query import QueryMessageRequest
+from flintmq.format.wire.headers.send import (
     SendAnswer,
     SendMessageRequest,
     SendMessageRequestV2,
     SendMessageResponse,
 )
-from flintmq.format.headers.table import HEADERS
-from flintmq.format.remoting_errors import (
+from flintmq.format.wire.headers.table import HEADERS
+from flintmq.format.wire.remoting_errors import (
     FieldValueError,
     HeaderFieldError,
     LocalProtocolError,

@@ -3,7 +3,7 @@ import datetime
 import pytest
 
 from flintmq.format.errors import CorruptIndexError
-from flintmq.format.index_file import (
+from flintmq.format.stored.index_file import (
     ENTRY_SIZE,
     HEADER_SIZE,
     IndexEntry,

@@ -1,6 +1,5 @@
 import pytest
 
-from flintmq.format.index_file import key_text_hash, slot_position
 from flintmq.format.java import (
     TAGS_CACHE_LENGTH_MAX,
     ascii_hash,
@@ -12,6 +11,7 @@ from flintmq.format.java import (
     string_hash,
     tags_code,
 )
+from flintmq.format.stored.index_file import key_text_hash, slot_position
 
 HASHES = [
     ("", 0, "0000000000000000"),

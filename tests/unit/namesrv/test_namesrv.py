@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 
 from flintmq.broker import read_settings, run_broker
-from flintmq.format.bodies.dialect import loads_body
-from flintmq.format.bodies.registration import encode_registration
-from flintmq.format.codes import RequestCode, ResponseCode
-from flintmq.format.command import Command
-from flintmq.format.headers import namesrv as headers
-from flintmq.format.headers.codec import Header
+from flintmq.format.wire.bodies.dialect import loads_body
+from flintmq.format.wire.bodies.registration import encode_registration
+from flintmq.format.wire.codes import RequestCode, ResponseCode
+from flintmq.format.wire.command import Command
+from flintmq.format.wire.headers import namesrv as headers
+from flintmq.format.wire.headers.codec import Header
 from flintmq.model import DataVersion, TopicConfig
 from flintmq.namesrv import Namesrv, NamesrvConfig, run_namesrv
 from flintmq.remoting import RemotingClient
-from tests.unit.broker.broker_kit import SMALL, eventually, run, site
+from tests.kits.broker.broker_kit import SMALL, eventually, site
+from tests.kits.broker.remoting_kit import PATIENT_MS, reserved_port
 
 
 class Asker:
@@ -27,7 +28,9 @@ class Asker:
         self.client = client
 
     async def call(self, code: int, header: Header | None = None, body: bytes = b"") -> Command:
-        return await self.client.call(self.namesrv.address, code, header, body, timeout_ms=5000)
+        return await self.client.call(
+            self.namesrv.address, code, header, body, timeout_ms=PATIENT_MS
+        )
 
     async def route(self, topic: str, **more: Any) -> Command:
         return await self.call(
@@ -60,203 +63,171 @@ def registration(body: bytes, **more: Any) -> headers.RegisterBrokerRequest:
 
 
 @pytest.mark.parametrize("compressed", [True, False])
-def test_a_broker_registers_and_its_topics_have_routes(tmp_path: Path, compressed: bool) -> None:
-    async def main() -> None:
-        async with namesrv(tmp_path) as asker:
-            topic = TopicConfig(name="T", read_queue_count=3, write_queue_count=2)
-            body = encode_registration([topic], DataVersion(1, 1), compressed=compressed)
-            header = registration(body, compressed=compressed)
-            assert (await asker.call(RequestCode.REGISTER_BROKER, header, body)).code == 0
-            found = loads_body((await asker.route("T")).body)
-            assert found["queueDatas"] == [
-                {
-                    "brokerName": "a",
-                    "perm": 6,
-                    "readQueueNums": 3,
-                    "topicSysFlag": 0,
-                    "writeQueueNums": 2,
-                }
-            ]
-            assert found["brokerDatas"][0]["brokerAddrs"] == {"0": "127.0.0.1:1"}
-            assert (await asker.route("none")).code == ResponseCode.TOPIC_NOT_EXIST
-
-    run(main())
-
-
-def test_a_registration_with_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with namesrv(tmp_path) as asker:
-            body = encode_registration([], DataVersion(1, 1))
-            header = registration(body, body_crc32=1)
-            answer = await asker.call(RequestCode.REGISTER_BROKER, header, body)
-            assert answer.code == ResponseCode.SYSTEM_ERROR
-            damaged = registration(b"", compressed=True, body_crc32=0)
-            answer = await asker.call(RequestCode.REGISTER_BROKER, damaged, b"no zlib")
-            assert answer.code == ResponseCode.SYSTEM_ERROR
-
-    run(main())
+async def test_a_broker_registers_and_its_topics_have_routes(
+    tmp_path: Path, compressed: bool
+) -> None:
+    async with namesrv(tmp_path) as asker:
+        topic = TopicConfig(name="T", read_queue_count=3, write_queue_count=2)
+        body = encode_registration([topic], DataVersion(1, 1), compressed=compressed)
+        header = registration(body, compressed=compressed)
+        assert (await asker.call(RequestCode.REGISTER_BROKER, header, body)).code == 0
+        found = loads_body((await asker.route("T")).body)
+        assert found["queueDatas"] == [
+            {
+                "brokerName": "a",
+                "perm": 6,
+                "readQueueNums": 3,
+                "topicSysFlag": 0,
+                "writeQueueNums": 2,
+            }
+        ]
+        assert found["brokerDatas"][0]["brokerAddrs"] == {"0": "127.0.0.1:1"}
+        assert (await asker.route("none")).code == ResponseCode.TOPIC_NOT_EXIST
 
 
-def test_integer_names_are_bare_for_old_clients_and_quoted_for_who_needs_it(
+async def test_a_registration_with_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
+    async with namesrv(tmp_path) as asker:
+        body = encode_registration([], DataVersion(1, 1))
+        header = registration(body, body_crc32=1)
+        answer = await asker.call(RequestCode.REGISTER_BROKER, header, body)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        damaged = registration(b"", compressed=True, body_crc32=0)
+        answer = await asker.call(RequestCode.REGISTER_BROKER, damaged, b"no zlib")
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_integer_names_are_bare_for_old_clients_and_quoted_for_who_needs_it(
     tmp_path: Path,
 ) -> None:
-    async def main() -> None:
-        async with namesrv(tmp_path) as asker:
-            body = encode_registration([TopicConfig(name="T")], DataVersion(1, 1))
-            await asker.call(RequestCode.REGISTER_BROKER, registration(body), body)
-            connection = await asker.client.connect(asker.namesrv.address)
-            bodies = {}
-            for version, standard in ((1, None), (1, True), (409, None)):
-                header = headers.RouteRequest(topic="T", accept_standard_json_only=standard)
-                command = Command(
-                    code=RequestCode.GET_ROUTEINFO_BY_TOPIC,
-                    version=version,
-                    opaque=1000 + version,
-                    ext_fields=header.encode(),
-                )
-                bodies[version, standard] = await connection.exchange(command, timeout_ms=5000)
-            assert b'{0:"127.0.0.1:1"}' in bodies[1, None].body
-            assert b'{"0":"127.0.0.1:1"}' in bodies[1, True].body
-            assert b'{"0":"127.0.0.1:1"}' in bodies[409, None].body
-            assert b" " not in bodies[1, None].body
-
-    run(main())
-
-
-def test_a_broker_whose_connection_ends_is_gone_at_once(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with namesrv(tmp_path) as asker:
-            body = encode_registration([TopicConfig(name="T")], DataVersion(1, 1))
-            async with RemotingClient() as broker:
-                await broker.call(
-                    asker.namesrv.address,
-                    RequestCode.REGISTER_BROKER,
-                    registration(body),
-                    body,
-                    timeout_ms=5000,
-                )
-                assert (await asker.route("T")).code == ResponseCode.SUCCESS
-            await eventually(lambda: asker.namesrv.routes.route("T") is None)
-
-    run(main())
-
-
-def test_a_broker_learns_whether_it_has_to_register(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with namesrv(tmp_path) as asker:
-            header = headers.QueryDataVersionRequest(
-                broker_name="a", broker_addr="127.0.0.1:1", cluster_name="C", broker_id=0
+    async with namesrv(tmp_path) as asker:
+        body = encode_registration([TopicConfig(name="T")], DataVersion(1, 1))
+        await asker.call(RequestCode.REGISTER_BROKER, registration(body), body)
+        connection = await asker.client.connect(asker.namesrv.address)
+        bodies = {}
+        for version, standard in ((1, None), (1, True), (409, None)):
+            header = headers.RouteRequest(topic="T", accept_standard_json_only=standard)
+            command = Command(
+                code=RequestCode.GET_ROUTEINFO_BY_TOPIC,
+                version=version,
+                opaque=1000 + version,
+                ext_fields=header.encode(),
             )
-
-            async def changed(counter: int) -> bool:
-                body = b'{"counter":%d,"timestamp":1}' % counter
-                answer = await asker.call(RequestCode.QUERY_DATA_VERSION, header, body)
-                return headers.QueryDataVersionResponse.decode(answer.ext_fields).changed
-
-            assert await changed(1)
-            body = encode_registration([], DataVersion(1, 1))
-            await asker.call(RequestCode.REGISTER_BROKER, registration(body), body)
-            assert not await changed(1)
-            assert await changed(2)
-
-    run(main())
+            bodies[version, standard] = await connection.exchange(command, timeout_ms=PATIENT_MS)
+        assert b'{0:"127.0.0.1:1"}' in bodies[1, None].body
+        assert b'{"0":"127.0.0.1:1"}' in bodies[1, True].body
+        assert b'{"0":"127.0.0.1:1"}' in bodies[409, None].body
+        assert b" " not in bodies[1, None].body
 
 
-def test_pairs_are_kept_over_a_restart(tmp_path: Path) -> None:
-    async def main() -> None:
-        pair = headers.KvConfigRequest(namespace="N", key="k")
-        async with namesrv(tmp_path) as asker:
-            missing = await asker.call(RequestCode.GET_KV_CONFIG, pair)
-            assert missing.code == ResponseCode.QUERY_NOT_FOUND
-            put = headers.PutKvConfigRequest(namespace="N", key="k", value="v")
-            await asker.call(RequestCode.PUT_KV_CONFIG, put)
-        async with namesrv(tmp_path) as asker:
-            found = await asker.call(RequestCode.GET_KV_CONFIG, pair)
-            assert found.ext_fields == {"value": "v"}
-            header = headers.KvNamespaceRequest(namespace="N")
-            every = await asker.call(RequestCode.GET_KVLIST_BY_NAMESPACE, header)
-            assert loads_body(every.body) == {"table": {"k": "v"}}
-            await asker.call(RequestCode.DELETE_KV_CONFIG, pair)
-            gone = await asker.call(RequestCode.GET_KV_CONFIG, pair)
-            assert gone.code == ResponseCode.QUERY_NOT_FOUND
-
-    run(main())
-
-
-def test_the_order_of_a_topic_is_told_if_that_is_switched_on(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with namesrv(tmp_path) as asker:
-            put = headers.PutKvConfigRequest(
-                namespace="ORDER_TOPIC_CONFIG", key="T", value="a:4;b:4"
+async def test_a_broker_whose_connection_ends_is_gone_at_once(tmp_path: Path) -> None:
+    async with namesrv(tmp_path) as asker:
+        body = encode_registration([TopicConfig(name="T")], DataVersion(1, 1))
+        async with RemotingClient() as broker:
+            await broker.call(
+                asker.namesrv.address,
+                RequestCode.REGISTER_BROKER,
+                registration(body),
+                body,
+                timeout_ms=PATIENT_MS,
             )
-            await asker.call(RequestCode.PUT_KV_CONFIG, put)
-            body = encode_registration([TopicConfig(name="T")], DataVersion(1, 1))
-            answer = await asker.call(RequestCode.REGISTER_BROKER, registration(body), body)
-            assert loads_body(answer.body) == {"table": {"T": "a:4;b:4"}}
-            assert "orderTopicConf" not in loads_body((await asker.route("T")).body)
-            change = b"orderMessageEnable=true"
-            await asker.call(RequestCode.UPDATE_NAMESRV_CONFIG, None, change)
-            assert loads_body((await asker.route("T")).body)["orderTopicConf"] == "a:4;b:4"
-
-    run(main())
+            assert (await asker.route("T")).code == ResponseCode.SUCCESS
+        await eventually(lambda: asker.namesrv.routes.route("T") is None)
 
 
-def test_settings_are_changed_only_where_they_may_be_and_stay_changed(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with namesrv(tmp_path) as asker:
-            for body in (
-                b"kvConfigPath=/etc/passwd",
-                b"orderMessageEnable=maybe",
-                b"productEnvName=a\\nb",
-                b"\xff\xfe",
-            ):
-                answer = await asker.call(RequestCode.UPDATE_NAMESRV_CONFIG, None, body)
-                assert answer.code == ResponseCode.NO_PERMISSION, body
-            body = b"productEnvName=test"
-            assert (await asker.call(RequestCode.UPDATE_NAMESRV_CONFIG, None, body)).code == 0
-        async with namesrv(tmp_path) as asker:
-            shown = await asker.call(RequestCode.GET_NAMESRV_CONFIG)
-            assert b"productEnvName=test\n" in shown.body
+async def test_a_broker_learns_whether_it_has_to_register(tmp_path: Path) -> None:
+    async with namesrv(tmp_path) as asker:
+        header = headers.QueryDataVersionRequest(
+            broker_name="a", broker_addr="127.0.0.1:1", cluster_name="C", broker_id=0
+        )
 
-    run(main())
+        async def changed(counter: int) -> bool:
+            body = b'{"counter":%d,"timestamp":1}' % counter
+            answer = await asker.call(RequestCode.QUERY_DATA_VERSION, header, body)
+            return headers.QueryDataVersionResponse.decode(answer.ext_fields).changed
+
+        assert await changed(1)
+        body = encode_registration([], DataVersion(1, 1))
+        await asker.call(RequestCode.REGISTER_BROKER, registration(body), body)
+        assert not await changed(1)
+        assert await changed(2)
 
 
-def test_unknown_requests_are_answered(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with namesrv(tmp_path) as asker:
-            answer = await asker.call(12345)
-            assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+async def test_pairs_are_kept_over_a_restart(tmp_path: Path) -> None:
+    pair = headers.KvConfigRequest(namespace="N", key="k")
+    async with namesrv(tmp_path) as asker:
+        missing = await asker.call(RequestCode.GET_KV_CONFIG, pair)
+        assert missing.code == ResponseCode.QUERY_NOT_FOUND
+        put = headers.PutKvConfigRequest(namespace="N", key="k", value="v")
+        await asker.call(RequestCode.PUT_KV_CONFIG, put)
+    async with namesrv(tmp_path) as asker:
+        found = await asker.call(RequestCode.GET_KV_CONFIG, pair)
+        assert found.ext_fields == {"value": "v"}
+        header = headers.KvNamespaceRequest(namespace="N")
+        every = await asker.call(RequestCode.GET_KVLIST_BY_NAMESPACE, header)
+        assert loads_body(every.body) == {"table": {"k": "v"}}
+        await asker.call(RequestCode.DELETE_KV_CONFIG, pair)
+        gone = await asker.call(RequestCode.GET_KV_CONFIG, pair)
+        assert gone.code == ResponseCode.QUERY_NOT_FOUND
 
-    run(main())
+
+async def test_the_order_of_a_topic_is_told_if_that_is_switched_on(tmp_path: Path) -> None:
+    async with namesrv(tmp_path) as asker:
+        put = headers.PutKvConfigRequest(namespace="ORDER_TOPIC_CONFIG", key="T", value="a:4;b:4")
+        await asker.call(RequestCode.PUT_KV_CONFIG, put)
+        body = encode_registration([TopicConfig(name="T")], DataVersion(1, 1))
+        answer = await asker.call(RequestCode.REGISTER_BROKER, registration(body), body)
+        assert loads_body(answer.body) == {"table": {"T": "a:4;b:4"}}
+        assert "orderTopicConf" not in loads_body((await asker.route("T")).body)
+        change = b"orderMessageEnable=true"
+        await asker.call(RequestCode.UPDATE_NAMESRV_CONFIG, None, change)
+        assert loads_body((await asker.route("T")).body)["orderTopicConf"] == "a:4;b:4"
 
 
-def test_a_broker_registers_with_all_and_a_dead_name_server_delays_nothing(
+async def test_settings_are_changed_only_where_they_may_be_and_stay_changed(tmp_path: Path) -> None:
+    async with namesrv(tmp_path) as asker:
+        for body in (
+            b"kvConfigPath=/etc/passwd",
+            b"orderMessageEnable=maybe",
+            b"productEnvName=a\\nb",
+            b"\xff\xfe",
+        ):
+            answer = await asker.call(RequestCode.UPDATE_NAMESRV_CONFIG, None, body)
+            assert answer.code == ResponseCode.NO_PERMISSION, body
+        body = b"productEnvName=test"
+        assert (await asker.call(RequestCode.UPDATE_NAMESRV_CONFIG, None, body)).code == 0
+    async with namesrv(tmp_path) as asker:
+        shown = await asker.call(RequestCode.GET_NAMESRV_CONFIG)
+        assert b"productEnvName=test\n" in shown.body
+
+
+async def test_unknown_requests_are_answered(tmp_path: Path) -> None:
+    async with namesrv(tmp_path) as asker:
+        answer = await asker.call(12345)
+        assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+async def test_a_broker_registers_with_all_and_a_dead_name_server_delays_nothing(
     tmp_path: Path,
 ) -> None:
-    async def main() -> None:
-        async with namesrv(tmp_path / "1") as first, namesrv(tmp_path / "2") as second:
-            servers = f"{first.namesrv.address};127.0.0.1:9;{second.namesrv.address}"
-            async with site(tmp_path / "store", namesrvAddr=servers) as here:
-                wire = await here.client()
-                await wire.send("fresh")
-                for asker in (first, second):
-                    await eventually(functools.partial(_has, asker, "fresh"))
-                    info = await asker.call(RequestCode.GET_BROKER_CLUSTER_INFO)
-                    assert b'"clusterAddrTable":{"TestCluster":["broker-a"]}' in info.body
+    async with namesrv(tmp_path / "1") as first, namesrv(tmp_path / "2") as second:
+        servers = f"{first.namesrv.address};127.0.0.1:9;{second.namesrv.address}"
+        async with site(tmp_path / "store", namesrvAddr=servers) as here:
+            wire = await here.client()
+            await wire.send("fresh")
             for asker in (first, second):
-                assert asker.namesrv.routes.topics() == []
-
-    run(main())
+                await eventually(functools.partial(_has, asker, "fresh"))
+                info = await asker.call(RequestCode.GET_BROKER_CLUSTER_INFO)
+                assert b'"clusterAddrTable":{"TestCluster":["broker-a"]}' in info.body
+        for asker in (first, second):
+            assert asker.namesrv.routes.topics() == []
 
 
 def _has(asker: Asker, topic: str) -> bool:
     return asker.namesrv.routes.route(topic) is not None
 
 
-def test_a_broker_registers_when_its_name_server_comes_up_later(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with namesrv(tmp_path / "1") as asker:
-            port = asker.namesrv.port
+async def test_a_broker_registers_when_its_name_server_comes_up_later(tmp_path: Path) -> None:
+    with reserved_port() as port:
         config, store = read_settings(
             SMALL
             | {
@@ -271,8 +242,6 @@ def test_a_broker_registers_when_its_name_server_comes_up_later(tmp_path: Path) 
                 config_store_path=tmp_path / "changes.properties",
             )
             async with run_namesrv(later) as running:
-                broker.parts.topics.ensure("T", 1)
+                broker.context.topics.ensure("T", 1)
                 await eventually(lambda: running.routes.route("T") is not None)
                 await asyncio.sleep(0)
-
-    run(main())

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from flintmq.format.bodies.registration import Registration
-from flintmq.format.headers.namesrv import RegisterBrokerRequest
+from flintmq.format.wire.bodies.registration import Registration
+from flintmq.format.wire.headers.namesrv import RegisterBrokerRequest
 from flintmq.model import DataVersion, TopicConfig, TopicSysFlag
 from flintmq.namesrv.routes import RouteTable
 

@@ -5,13 +5,14 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flintmq.format.consume_queue import UNIT, UNIT_SIZE
-from flintmq.format.index_file import key_text_hash
 from flintmq.format.properties import decode_properties, encode_properties
-from flintmq.format.record import CheckedRecord, dispatch_tags_code, index_keys
+from flintmq.format.stored.consume_queue import UNIT, UNIT_SIZE
+from flintmq.format.stored.dispatch_fields import dispatch_tags_code, index_keys
+from flintmq.format.stored.index_file import key_text_hash
+from flintmq.format.stored.record import CheckedRecord
 from flintmq.offline import derive
-from flintmq.offline.derive import Derivation, UnitRun, queue_claims
-from tests.unit.offline.stores import LEVELS
+from flintmq.offline.derive import Derivation, DerivedQueue, queue_claims
+from tests.kits.store.offline_stores import LEVELS
 
 texts = st.text(st.characters(exclude_characters="\x01\x02", codec="utf-8"), max_size=40)
 properties = st.dictionaries(
@@ -37,15 +38,15 @@ class Units:
         self.bad_levels: list[int] = []
         self.accept = True
 
-    def begin(self, run: UnitRun) -> None:
-        assert run.first == run.next
+    def begin(self, queue: DerivedQueue) -> None:
+        assert queue.first == queue.next
 
-    def take(self, run: UnitRun) -> None:
-        assert len(run.units) == (run.next - run.first) * UNIT_SIZE
-        self.units[run.topic, run.queue_id] += run.units
+    def take(self, queue: DerivedQueue) -> None:
+        assert len(queue.units) == (queue.next - queue.first) * UNIT_SIZE
+        self.units[queue.topic, queue.queue_id] += queue.units
 
-    def jump(self, run: UnitRun, queue_offset: int, physical_offset: int) -> bool:
-        self.jumps.append((run.next, queue_offset))
+    def jump(self, queue: DerivedQueue, queue_offset: int, physical_offset: int) -> bool:
+        self.jumps.append((queue.next, queue_offset))
         return self.accept
 
     def bad_delay_level(self, record: CheckedRecord, reason: str) -> None:
@@ -89,7 +90,7 @@ def test_units_and_keys_are_those_of_dispatch(
     expected_keys = []
     for one in log:
         topic = one.topic.decode()
-        code = dispatch_tags_code(one.topic, one.properties, one.store_timestamp, LEVELS.delay_ms)
+        code = dispatch_tags_code(one.topic, one.properties, one.store_timestamp, LEVELS)
         if one.sys_flag in (0, 8):
             expected_units[topic, one.queue_id] += UNIT.pack(one.physical_offset, 100, code)
         if one.sys_flag != 12:
@@ -105,7 +106,7 @@ def test_units_and_keys_are_those_of_dispatch(
 def test_a_run_is_handed_on_when_it_is_long_or_all_are_many() -> None:
     units = Units()
     derivation = Derivation(delay_levels=LEVELS, lmq=True, units=units)
-    count = derive.RUN_SIZE // UNIT_SIZE + 1
+    count = derive.JOINED_SIZE // UNIT_SIZE + 1
     derivation.feed([record(n * 100, "t", 0, n, 0, b"") for n in range(count)])
     assert len(units.units["t", 0]) == count * UNIT_SIZE
     derivation.feed([record(n * 100, "t", 0, n, 0, b"") for n in range(count, count + 3)])

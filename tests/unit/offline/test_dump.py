@@ -13,7 +13,7 @@ from flintmq.offline import Dump, RequestError, Selection, find_store
 from flintmq.offline.dump import TIME_SLACK_MS
 from flintmq.store.message_store import MessageStore
 from flintmq.testing.clock import ManualClock
-from tests.unit.offline.stores import (
+from tests.kits.store.offline_stores import (
     LEVELS,
     LOG_FILE_SIZE,
     START_MS,
@@ -44,7 +44,7 @@ def behind(tmp_path: Path) -> Iterator[Path]:
     """A running store whose last ten messages are not dispatched."""
     clock = ManualClock(START_MS)
     config = small_config(tmp_path / "running")
-    with MessageStore(config, clock=clock, background=False) as store:
+    with MessageStore.open(config, clock=clock, background=False) as store:
         put(store, clock, 60)
         for number in range(60, 70):
             store.put(message(number))
@@ -93,7 +93,7 @@ def test_bounds_without_a_queue_are_store_times(shared: Path) -> None:
 def test_times_far_apart_are_found_by_file(tmp_path: Path) -> None:
     root = tmp_path / "store"
     clock = ManualClock(START_MS)
-    with MessageStore(small_config(root), clock=clock, background=False) as store:
+    with MessageStore.open(small_config(root), clock=clock, background=False) as store:
         for number in range(COUNT):
             store.put(message(number))
             clock.advance(TIME_SLACK_MS)
@@ -135,7 +135,7 @@ def test_keys_before_the_first_file_of_the_index_are_found(tmp_path: Path, share
 def test_keys_that_share_a_hash_are_told_apart(tmp_path: Path) -> None:
     root = tmp_path / "store"
     clock = ManualClock(START_MS)
-    with MessageStore(small_config(root), clock=clock, background=False) as store:
+    with MessageStore.open(small_config(root), clock=clock, background=False) as store:
         for key in ("Aa", "BB", "Aa x"):
             assert store.put(message(0, properties={"KEYS": key})).ok
         store.dispatch()
@@ -187,7 +187,7 @@ def test_expired_units_are_passed_over(tmp_path: Path) -> None:
 def test_bodies_are_measured_after_decompression(tmp_path: Path) -> None:
     root = tmp_path / "store"
     clock = ManualClock(START_MS)
-    with MessageStore(small_config(root), clock=clock, background=False) as store:
+    with MessageStore.open(small_config(root), clock=clock, background=False) as store:
         one = message(0)
         one.body = compress(b"x" * 5000, CompressionType.ZSTD)
         one.sys_flag = COMPRESSED | CompressionType.ZSTD

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flintmq.offline import Dump, OutputError, Selection, find_store, rebuild, stat
-from tests.unit.offline.stores import LEVELS, check, make_store, overwrite
+from tests.kits.store.offline_stores import LEVELS, check, make_store, overwrite
 
 patches = st.lists(
     st.tuples(
@@ -33,9 +33,7 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(drawn=patches)
-@settings(
-    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 def test_patched_files(pristine: Path, tmp_path: Path, drawn: list[tuple[int, int, bytes]]) -> None:
     root, output = tmp_path / "store", tmp_path / "out"
     for path in (root, output):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.format.index_file import file_size
+from flintmq.format.stored.index_file import file_size
 from flintmq.offline import SizeOptions, find_store
 from flintmq.offline.index_geometry import (
     DEFAULT_ENTRIES,
@@ -14,9 +14,9 @@ from flintmq.offline.index_geometry import (
 )
 from flintmq.offline.regions import Regions
 from flintmq.store.clock import SystemClock
-from flintmq.store.files import LocalFiles
-from flintmq.store.key_index import IndexedMessage, KeyIndex
-from tests.unit.offline.stores import index_file, make_store, overwrite
+from flintmq.store.files.local_files import LocalFiles
+from flintmq.store.views.key_index import IndexedMessage, KeyIndex
+from tests.kits.store.offline_stores import index_file, make_store, overwrite
 
 
 def geometry_of(root: Path, sizes: SizeOptions | None = None) -> IndexGeometry | None:

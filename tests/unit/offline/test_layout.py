@@ -7,7 +7,7 @@ import pytest
 
 from flintmq.offline import NotAStoreError, SizeOptions, find_store
 from flintmq.offline.layout import DEFAULT_QUEUE_FILE_SIZE
-from tests.unit.offline.stores import (
+from tests.kits.store.offline_stores import (
     LOG_FILE_SIZE,
     QUEUE_FILE_SIZE,
     log_file,

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.format.consume_queue import PRE_BLANK, UNIT_SIZE
+from flintmq.format.stored.consume_queue import PRE_BLANK, UNIT_SIZE
 from flintmq.offline import OutputError, RebuildReport, SizeOptions, find_store, rebuild
 from flintmq.store.message_store import MessageStore
 from flintmq.testing.clock import ManualClock
-from tests.unit.offline.stores import (
+from tests.kits.store.offline_stores import (
     ENTRIES,
     LEVELS,
     QUEUE_FILE_SIZE,
@@ -73,7 +73,7 @@ def test_a_rebuilt_store_is_sound_and_opens(tmp_path: Path) -> None:
         (tmp_path / "out" / name).rename(root / name)
     assert check(root).is_sound
     clock = ManualClock(START_MS + 10**6)
-    with MessageStore(small_config(root), clock=clock, background=False) as store:
+    with MessageStore.open(small_config(root), clock=clock, background=False) as store:
         assert store.max_offset_in_queue("orders", 1) == 50
         put(store, clock, 10, first=100)
     assert check(root).is_sound
@@ -128,7 +128,7 @@ def test_lost_records_leave_blank_units_as_recovery_does(tmp_path: Path) -> None
 def test_a_topic_that_was_made_anew_has_only_its_new_units(tmp_path: Path) -> None:
     root = tmp_path / "store"
     clock = ManualClock(START_MS)
-    with MessageStore(small_config(root), clock=clock, background=False) as store:
+    with MessageStore.open(small_config(root), clock=clock, background=False) as store:
         put(store, clock, 90)
         store.clean_unused_topics(set())
         put(store, clock, 10)
@@ -141,7 +141,7 @@ def test_delayed_and_further_queues_are_made_too(tmp_path: Path) -> None:
     root = tmp_path / "store"
     clock = ManualClock(START_MS)
     config = small_config(root, enable_multi_dispatch=True, enable_lmq=True)
-    with MessageStore(config, clock=clock, background=False) as store:
+    with MessageStore.open(config, clock=clock, background=False) as store:
         for number in range(30):
             properties = {"INNER_MULTI_DISPATCH": "%LMQ%a,plain"} if number % 2 else {"DELAY": "3"}
             assert store.put(message(number, properties=properties)).ok
@@ -180,5 +180,5 @@ def test_an_index_of_unknown_shape_is_refused(tmp_path: Path) -> None:
     root = make_store(tmp_path / "store", 20)
     path = min((root / "index").iterdir())
     overwrite(path, 40, bytes(number * 37 % 251 for number in range(path.stat().st_size - 40)))
-    with pytest.raises(OutputError, match="hash-slots"):
+    with pytest.raises(OutputError, match="unknown; give hash_slots and index_entries"):
         rebuilt(root, tmp_path / "out")

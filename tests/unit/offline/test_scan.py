@@ -5,13 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.format.record import CheckedRecord, encode_record
+from flintmq.format.stored.record import CheckedRecord
+from flintmq.format.stored.record_encoding import encode_record
+from flintmq.format.stored.record_search import CHUNK_SIZE, candidates, written_bounds
 from flintmq.offline import Kind, find_store
 from flintmq.offline.log_files import LogFiles
 from flintmq.offline.regions import Regions
-from flintmq.offline.resync import CHUNK_SIZE, candidates, written_bounds
 from flintmq.offline.scan import LogScan, Tail
-from tests.unit.offline.stores import HOST, LOG_FILE_SIZE, flip, log_file, make_store, overwrite
+from tests.kits.store.offline_stores import (
+    HOST,
+    LOG_FILE_SIZE,
+    flip,
+    log_file,
+    make_store,
+    overwrite,
+)
 
 
 def scan_of(

@@ -7,7 +7,7 @@ from flintmq.offline import find_store, stat
 from flintmq.offline.scan import Tail
 from flintmq.store.message_store import MessageStore
 from flintmq.testing.clock import ManualClock
-from tests.unit.offline.stores import (
+from tests.kits.store.offline_stores import (
     ENTRIES,
     LOG_FILE_SIZE,
     QUEUE_FILE_SIZE,
@@ -58,7 +58,7 @@ def test_a_store_whose_beginning_expired(tmp_path: Path) -> None:
 def test_a_running_store_that_is_behind(tmp_path: Path) -> None:
     clock = ManualClock(START_MS)
     config = small_config(tmp_path / "store")
-    with MessageStore(config, clock=clock, background=False) as store:
+    with MessageStore.open(config, clock=clock, background=False) as store:
         put(store, clock, 10)
         reached = store.put(message(10))
         found = stat(find_store(config.root))

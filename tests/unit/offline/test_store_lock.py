@@ -8,7 +8,7 @@ from flintmq.offline.errors import OutputError, StoreInUseError
 from flintmq.offline.store_lock import LOCK_NAME, hold_directory, refuse_running
 from flintmq.store.message_store import MessageStore
 from flintmq.testing.clock import ManualClock
-from tests.unit.offline.stores import START_MS, make_store, small_config
+from tests.kits.store.offline_stores import START_MS, make_store, small_config
 
 
 def test_a_store_at_rest_is_not_refused_and_nothing_is_written(tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ def test_a_store_at_rest_is_not_refused_and_nothing_is_written(tmp_path: Path) -
 
 def test_asking_does_not_take_the_lock_from_the_store_that_holds_it(tmp_path: Path) -> None:
     root = make_store(tmp_path / "store", 3)
-    with MessageStore(small_config(root), clock=ManualClock(START_MS), background=False):
+    with MessageStore.open(small_config(root), clock=ManualClock(START_MS), background=False):
         for _ in range(2):
             with pytest.raises(StoreInUseError):
                 refuse_running(root)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.format.index_file import ENTRY, entry_position, slot_position
-from tests.unit.offline.stores import (
+from flintmq.format.stored.index_file import ENTRY, entry_position, slot_position
+from tests.kits.store.offline_stores import (
     ENTRIES,
     SLOTS,
     check,

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.format.record import MESSAGE_MAGIC
+from flintmq.format.stored.record_layout import MESSAGE_MAGIC
 from flintmq.offline import Severity
 from flintmq.store.config import StoreConfig
 from flintmq.store.message_store import MessageStore
 from flintmq.testing.clock import ManualClock
-from tests.unit.offline.stores import (
+from tests.kits.store.offline_stores import (
     LOG_FILE_SIZE,
     START_MS,
     check,
@@ -113,7 +113,7 @@ def test_a_file_made_ahead_is_a_note(tmp_path: Path) -> None:
 def test_a_store_may_be_verified_while_a_broker_writes_it(tmp_path: Path) -> None:
     clock = ManualClock(START_MS)
     config: StoreConfig = small_config(tmp_path / "store")
-    with MessageStore(config, clock=clock, background=False) as store:
+    with MessageStore.open(config, clock=clock, background=False) as store:
         put(store, clock, 60)
         for number in range(60, 70):
             store.put(message(number))
@@ -131,7 +131,7 @@ def test_a_store_may_be_verified_while_a_broker_writes_it(tmp_path: Path) -> Non
 def test_records_that_are_written_while_we_read_are_no_problem(tmp_path: Path) -> None:
     clock = ManualClock(START_MS)
     config = small_config(tmp_path / "store")
-    with MessageStore(config, clock=clock, background=False) as store:
+    with MessageStore.open(config, clock=clock, background=False) as store:
         put(store, clock, 60)
         told = 0
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.format.consume_queue import PRE_BLANK, UNIT, UNIT_SIZE
 from flintmq.format.properties import encode_properties
-from flintmq.format.record import encode_record
+from flintmq.format.stored.consume_queue import PRE_BLANK, UNIT, UNIT_SIZE
+from flintmq.format.stored.record_encoding import encode_record
 from flintmq.store.message_store import MessageStore
 from flintmq.testing.clock import ManualClock
-from tests.unit.offline.stores import (
+from tests.kits.store.offline_stores import (
     HOST,
     LOG_FILE_SIZE,
     START_MS,
@@ -64,14 +64,81 @@ def test_units_missing_at_the_end_are_a_note_after_a_kill(root: Path) -> None:
     assert problems(report) == {"queue-behind": 5}
     assert report.unit_count == 95
     (root / "abort").touch()
+    # The checkpoint says that they were on the disk.
+    assert problems(check(root)) == {"queue-behind": 5}
+    (root / "checkpoint").unlink()
     report = check(root)
     assert report.is_sound
-    assert notes(report) == {"queue-behind": 5}
+    assert notes(report) == {"queue-behind": 5, "checkpoint": 1}
 
 
-def test_a_lost_queue_is_found_by_its_records(root: Path) -> None:
+@pytest.mark.parametrize("kill", [True, False])
+def test_a_lost_queue_is_found_by_its_records(root: Path, kill: bool) -> None:
     shutil.rmtree(root / "consumequeue" / "orders" / "1")
+    if kill:
+        (root / "abort").touch()
     assert problems(check(root)) == {"queue-missing": 50}
+
+
+@pytest.mark.parametrize("with_checkpoint", [True, False])
+def test_a_queue_that_was_deleted_is_a_problem_without_a_checkpoint_too(
+    root: Path, with_checkpoint: bool
+) -> None:
+    shutil.rmtree(root / "consumequeue" / "orders" / "1")
+    (root / "abort").touch()
+    if not with_checkpoint:
+        (root / "checkpoint").unlink()
+    assert problems(check(root)) == {"queue-missing": 50}
+
+
+@pytest.mark.parametrize("kill", [True, False])
+def test_a_log_that_is_gone_is_a_problem(root: Path, kill: bool) -> None:
+    shutil.rmtree(root / "commitlog")
+    if kill:
+        (root / "abort").touch()
+    report = check(root)
+    assert not report.is_sound
+    assert problems(report)["log-missing"] == 1
+    assert problems(report)["unit-ahead"] == 100
+
+
+def test_a_last_log_file_that_is_gone_is_a_problem_after_a_kill_too(root: Path) -> None:
+    log_file(root, -1).unlink()
+    (root / "abort").touch()
+    assert problems(check(root))["unit-ahead"] > 0
+
+
+def test_records_that_were_not_dispatched_yet_are_notes(tmp_path: Path) -> None:
+    clock = ManualClock(START_MS)
+    store = MessageStore.open(small_config(tmp_path / "s"), clock=clock, background=False)
+    put(store, clock, 30)
+    store.checkpoint()
+    for number in range(30, 40):
+        store.put(message(number))
+        store.put(message(number, topic="new"))
+    # Not dispatched, and not closed: as a kill leaves it.
+    shutil.copytree(tmp_path / "s", tmp_path / "killed")
+    store.close()
+    report = check(tmp_path / "killed", check_index=False)
+    assert report.is_sound, list(report.findings)
+    assert notes(report)["queue-missing"] == 10
+    assert notes(report)["queue-behind"] == 10
+
+
+@pytest.mark.parametrize("kill", [True, False])
+def test_records_that_no_queue_leads_to_are_found(tmp_path: Path, kill: bool) -> None:
+    """Records that begin at zero again while their queue has gone on at the old offset."""
+    root = make_store(tmp_path / "s", 40, index_enabled=False)
+    (path,) = (root / "consumequeue" / "orders" / "0").glob("0*0")
+    units = list(UNIT.iter_unpack(path.read_bytes()))[:20]
+    for number, (physical_offset, _, _) in enumerate(units[10:]):
+        name, at = divmod(physical_offset, LOG_FILE_SIZE)
+        overwrite(log_file(root, name), at + 20, number.to_bytes(8, "big"))
+    overwrite(path, 10 * UNIT_SIZE, bytes(10 * UNIT_SIZE))
+    if kill:
+        (root / "abort").touch()
+    overwrite(path, 0, PRE_BLANK * 7)
+    assert not check(root, check_index=False).is_sound
 
 
 def test_no_queues_at_all_are_a_problem_even_after_a_kill(root: Path) -> None:
@@ -98,7 +165,8 @@ def test_a_lost_first_file_of_a_queue_is_found(root: Path) -> None:
 
 
 def test_units_behind_the_end_of_the_log_are_a_note_after_a_kill(root: Path) -> None:
-    units = b"".join(UNIT.pack(10**6 + 100 * number, 100, 0) for number in range(3))
+    end = int(log_file(root, -1).name) + LOG_FILE_SIZE
+    units = b"".join(UNIT.pack(end - 300 + 100 * number, 100, 0) for number in range(3))
     overwrite(queue_file(root, 0, 2), 10 * UNIT_SIZE, units)
     assert problems(check(root)) == {"unit-ahead": 3}
     (root / "abort").touch()
@@ -140,7 +208,7 @@ def test_a_queue_of_which_every_record_expired_is_fine(root: Path) -> None:
 
 def test_a_topic_that_was_deleted_and_made_anew_is_a_note(tmp_path: Path) -> None:
     clock = ManualClock(START_MS)
-    with MessageStore(small_config(tmp_path / "s"), clock=clock, background=False) as store:
+    with MessageStore.open(small_config(tmp_path / "s"), clock=clock, background=False) as store:
         put(store, clock, 60)
         store.clean_unused_topics(set())
         put(store, clock, 10)
@@ -201,7 +269,7 @@ def delayed(tmp_path: Path, level: str) -> Path:
     """Return a store with one message that waits for a delay level."""
     root = tmp_path / f"delayed-{level}"
     clock = ManualClock(START_MS)
-    with MessageStore(small_config(root), clock=clock, background=False) as store:
+    with MessageStore.open(small_config(root), clock=clock, background=False) as store:
         assert store.put(message(0, properties={"DELAY": level, "TAGS": "TagA"})).ok
         store.dispatch()
     return root
@@ -248,7 +316,7 @@ def test_further_queues_of_a_message_are_checked(tmp_path: Path) -> None:
     root = tmp_path / "multi"
     clock = ManualClock(START_MS)
     config = small_config(root, enable_multi_dispatch=True, enable_lmq=True)
-    with MessageStore(config, clock=clock, background=False) as store:
+    with MessageStore.open(config, clock=clock, background=False) as store:
         for number in range(6):
             properties = {"INNER_MULTI_DISPATCH": "%LMQ%a,plain", "TAGS": "x"}
             assert store.put(message(number, properties=properties)).ok

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flintmq.format.command import encode_command
+from flintmq.format.wire.command import encode_command
 from flintmq.remoting import Limits, RemotingServer
 from flintmq.remoting.half_frames import HalfFrames
-from tests.unit.remoting.remoting_kit import RawClient, eventually, request, run, serving
+from tests.kits.broker.remoting_kit import RawClient, eventually, request, serving
 
 LIMIT: Final = 10_000
 LIMITS: Final = Limits(frame_size_max=LIMIT, half_frames_size_max=LIMIT)
@@ -30,64 +30,57 @@ async def grow(server: RemotingServer, peer: RawClient, piece: bytes) -> None:
     await eventually(lambda: held(server) == wanted)
 
 
-def test_the_peer_whose_frame_began_first_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_peer_whose_frame_began_first_is_dropped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.WARNING)
 
-    async def main() -> None:
-        async with serving(limits=LIMITS) as server, AsyncExitStack() as stack:
-            peers = [
-                await stack.enter_async_context(RawClient.connect(server.ports[0]))
-                for _ in range(3)
-            ]
-            oldest, second, third = peers
-            await grow(server, oldest, FRAME[:1000])
-            await grow(server, second, FRAME[:4000])
-            await grow(server, third, FRAME[:4000])
-            # It goes on with its frame, which is still the oldest.
-            await grow(server, oldest, FRAME[1000:1900])
-            third.writer.write(FRAME[4000:4900])
-            assert await oldest.is_cut_off()
-            await eventually(lambda: held(server) == 4000 + 4900)
-            for peer, sent in ((second, 4000), (third, 4900)):
-                peer.writer.write(FRAME[sent:])
-                assert (await peer.receive()).body == b"x" * 5000
-            assert held(server) == 0
+    async with serving(limits=LIMITS) as server, AsyncExitStack() as stack:
+        peers = [
+            await stack.enter_async_context(RawClient.connect(server.ports[0])) for _ in range(3)
+        ]
+        oldest, second, third = peers
+        await grow(server, oldest, FRAME[:1000])
+        await grow(server, second, FRAME[:4000])
+        await grow(server, third, FRAME[:4000])
+        # It goes on with its frame, which is still the oldest.
+        await grow(server, oldest, FRAME[1000:1900])
+        third.writer.write(FRAME[4000:4900])
+        assert await oldest.is_cut_off()
+        await eventually(lambda: held(server) == 4000 + 4900)
+        for peer, sent in ((second, 4000), (third, 4900)):
+            peer.writer.write(FRAME[sent:])
+            assert (await peer.receive()).body == b"x" * 5000
+        assert held(server) == 0
 
-    run(main())
     (record,) = (one for one in caplog.records if one.name.startswith("flintmq.remoting"))
     assert "began first" in record.getMessage()
 
 
-def test_a_busy_peer_whose_reads_end_within_frames_is_not_the_oldest() -> None:
-    async def main() -> None:
-        async with (
-            serving(limits=LIMITS) as server,
-            RawClient.connect(server.ports[0]) as busy,
-            RawClient.connect(server.ports[0]) as slow,
-        ):
-            await grow(server, busy, FRAME[:4000])
-            await grow(server, slow, FRAME[:4000])
-            busy.writer.write(FRAME[4000:] + FRAME[:4900])
-            await busy.receive()
-            await eventually(lambda: held(server) == 4000 + 4900)
-            async with RawClient.connect(server.ports[0]) as third:
-                third.writer.write(FRAME[:2000])
-                assert await slow.is_cut_off()
-            busy.writer.write(FRAME[4900:])
-            assert (await busy.receive()).opaque == 1
-
-    run(main())
+async def test_a_busy_peer_whose_reads_end_within_frames_is_not_the_oldest() -> None:
+    async with (
+        serving(limits=LIMITS) as server,
+        RawClient.connect(server.ports[0]) as busy,
+        RawClient.connect(server.ports[0]) as slow,
+    ):
+        await grow(server, busy, FRAME[:4000])
+        await grow(server, slow, FRAME[:4000])
+        busy.writer.write(FRAME[4000:] + FRAME[:4900])
+        await busy.receive()
+        await eventually(lambda: held(server) == 4000 + 4900)
+        async with RawClient.connect(server.ports[0]) as third:
+            third.writer.write(FRAME[:2000])
+            assert await slow.is_cut_off()
+        busy.writer.write(FRAME[4900:])
+        assert (await busy.receive()).opaque == 1
 
 
-def test_a_lost_connection_holds_nothing() -> None:
-    async def main() -> None:
-        async with serving(limits=LIMITS) as server:
-            async with RawClient.connect(server.ports[0]) as peer:
-                await grow(server, peer, FRAME[:4000])
-            await eventually(lambda: not server.connections)
-            assert held(server) == 0
-
-    run(main())
+async def test_a_lost_connection_holds_nothing() -> None:
+    async with serving(limits=LIMITS) as server:
+        async with RawClient.connect(server.ports[0]) as peer:
+            await grow(server, peer, FRAME[:4000])
+        await eventually(lambda: not server.connections)
+        assert held(server) == 0
 
 
 def test_a_single_frame_has_to_fit() -> None:

@@ -1,14 +1,17 @@
 import logging
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from flintmq.store.allocation import RETRY_AFTER_MS, Allocator
 from flintmq.store.errors import DiskFullError, StoreClosedError, StoreIOError
-from flintmq.store.files import LocalFiles
-from flintmq.store.transient_pool import TransientPool
+from flintmq.store.files.allocation import RETRY_AFTER_MS, Allocator
+from flintmq.store.files.local_files import LocalFiles
+from flintmq.store.files.transient_pool import TransientPool
+from flintmq.store.message_store import MessageStore
 from flintmq.testing import ROOT, Fault, ManualClock, SimulatedFiles
+from tests.kits.store.store_kit import SMALL, message
 
 SIZE = 16384
 LOG = ROOT / "commitlog"
@@ -232,3 +235,38 @@ def test_an_unexpected_failure_is_reported_and_the_thread_lives(
     assert region is not None
     region.close()
     allocator.close()
+
+
+def test_a_file_that_will_be_needed_is_made_without_waiting(files: SimulatedFiles) -> None:
+    allocator = by_hand(files)
+    allocator.prepare(PATHS[1], SIZE)
+    allocator.prepare(PATHS[1], SIZE)
+    assert not files.exists(PATHS[1])
+    assert allocator.allocate_once()
+    assert not allocator.allocate_once()
+    region = allocator.request(PATHS[1], PATHS[2], SIZE)
+    assert region is not None
+    assert region.path == PATHS[1]
+    allocator.close()
+    allocator.prepare(PATHS[3], SIZE)
+    assert not allocator.allocate_once()
+
+
+def test_an_opened_log_has_its_next_file_made_before_it_rolls(tmp_path: Path) -> None:
+    def opened() -> MessageStore:
+        return MessageStore.open(replace(SMALL, root=tmp_path))
+
+    large = message(b"x" * 1500)
+    with opened() as store:
+        store.put(large)
+        files = store.files
+    with opened() as store:
+        following = store.log.files.next_path(SMALL.commit_log_file_size)
+        assert not files.exists(following)
+        store.put(large)
+        deadline = time.monotonic() + 30
+        while not files.exists(following):
+            assert time.monotonic() < deadline
+        store.put(large)
+        assert store.log.files.last is not None
+        assert store.log.files.last.path == following

@@ -3,17 +3,17 @@ from typing import Any
 
 import pytest
 
-from flintmq.format.batch import BatchItem, encode_batch
-from flintmq.format.host import pack_host
 from flintmq.format.message_id import encode_offset_id
 from flintmq.format.properties import encode_properties
-from flintmq.format.record import decode_record
+from flintmq.format.stored.batch import BatchItem, encode_batch
+from flintmq.format.stored.record import decode_record
 from flintmq.store.config import BrokerRole, FlushMode
-from flintmq.store.flags import RunningFlag
 from flintmq.store.message_store import MessageStore
 from flintmq.store.results import PutResult, PutStatus
+from flintmq.store.running_flags import RunningFlag
 from flintmq.testing import Fault, ManualClock, SimulatedFiles
-from tests.unit.store.store_kit import (
+from tests.kits.store.spec_vectors import BATCH_BODY, R1, V6_BORN, V6_STORE, put_vectors
+from tests.kits.store.store_kit import (
     LOG,
     STORE_HOST,
     STORE_MS,
@@ -27,9 +27,6 @@ from tests.unit.store.store_kit import (
     sync_store,
     turn,
 )
-
-V6_BORN = pack_host("2001:db8::1", 54321)
-V6_STORE = pack_host("2001:db8::2", 10911)
 
 
 @pytest.fixture
@@ -48,25 +45,10 @@ def refused(result: PutResult, status: PutStatus, reason: str) -> None:
 
 # -- the test vectors of the specification ---------------------------------------------------
 
-R1 = (
-    "000000b0daa320a769c865ed0000000300000000"
-    "0000000000000000000000000000000000000000"
-    "0000018bcfe5687bc0a8010a0000d431"
-    "0000018bcfe569c80a00000100002a9f"
-    "000000000000000000000000"
-    "0000000e48656c6c6f20526f636b65744d51"
-    "09546f70696354657374"
-    "003e4b455953016b31206b3202554e49515f4b455901433041383031304131463938313842344141433232443242"
-    "314132423030303002544147530154616741"
-)
 R2 = (
     "00000087daa320a7770659160000000300000000000000000000000100000000000000b0000000300000018bcfe5"
     "687b20010db80000000000000000000000010000d4310000018bcfe569c820010db8000000000000000000000002"
     "00002a9f00000000000000000000000000000002763609546f706963546573740009544147530154616742"
-)
-BATCH_BODY = (
-    "0000002100000000000000000000000000000002623100095441475301546167410000001800000000000000000000"
-    "00070000000262320000"
 )
 R3 = (
     "00000086daa320a747cc1be0000000030000000000000000000000020000000000000137000000000000018bcfe5"
@@ -78,30 +60,6 @@ R4 = (
     "687bc0a8010a0000d4310000018bcfe569c80a00000100002a9f0000000000000000000000000000000262320954"
     "6f706963546573740016434c55535445520144656661756c74436c7573746572"
 )
-
-
-def put_vectors(store: MessageStore) -> list[PutResult]:
-    """Put R1 to R5 of the specification."""
-    topic: dict[str, Any] = {"topic": "TopicTest", "queue_id": 3}
-    keys = {"KEYS": "k1 k2", "UNIQ_KEY": "C0A8010A1F9818B4AAC22D2B1A2B0000", "TAGS": "TagA"}
-    tag_b = {"TAGS": "TagB"}
-    hosts = {"born_host": V6_BORN, "store_host": V6_STORE}
-    cluster = {"CLUSTER": "DefaultCluster"}
-    return [
-        store.put(message(b"Hello RocketMQ", properties=keys, **topic)),
-        store.put(message(b"v6", properties=tag_b, **topic, **hosts)),
-        store.put_batch(
-            batch(**topic, body=bytes.fromhex(BATCH_BODY), properties_of_batch=cluster)
-        ),
-        store.put(
-            message(
-                b"delayed",
-                topic="TopicTest",
-                queue_id=1,
-                properties={"DELAY": "3", "TAGS": "TagD"},
-            )
-        ),
-    ]
 
 
 def test_the_wire_form_of_a_batch_is_that_of_the_specification() -> None:
@@ -392,7 +350,8 @@ def test_a_batch_item_whose_delay_is_no_number_is_stored_and_due_at_once(
 
 
 @pytest.mark.parametrize(
-    ("text", "queue_id"), [("1", 0), ("18", 17), ("99", 17), ("+3", 2), ("007", 6)]
+    ("text", "queue_id"),
+    [("1", 0), ("18", 17), ("99", 17), ("+3", 2), ("007", 6), ("\uff13", 2), ("1234567890", 17)],
 )
 def test_a_delay_level_is_capped_at_the_highest(
     store: MessageStore, text: str, queue_id: int
@@ -407,7 +366,7 @@ def test_a_level_of_zero_or_less_delays_nothing(store: MessageStore, text: str) 
     assert len(records(store)) == 1
 
 
-@pytest.mark.parametrize("text", ["", " 3", "3s", "1_0", "\uff13", "99999999999"])
+@pytest.mark.parametrize("text", ["", " 3", "3s", "1_0", "\U0001d7d1", "2147483648"])
 def test_a_delay_that_java_cannot_read_is_refused(store: MessageStore, text: str) -> None:
     refused(store.put(message(properties={"DELAY": text})), PutStatus.MESSAGE_ILLEGAL, "")
 

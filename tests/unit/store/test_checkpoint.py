@@ -2,9 +2,14 @@ from random import Random
 
 import pytest
 
-from flintmq.format.checkpoint import FILE_SIZE, Checkpoint, CheckpointMarks, encode_checkpoint
-from flintmq.store.checkpoint import CheckpointFile
+from flintmq.format.stored.checkpoint import (
+    FILE_SIZE,
+    Checkpoint,
+    CheckpointMarks,
+    encode_checkpoint,
+)
 from flintmq.store.errors import DiskFullError, StoreIOError
+from flintmq.store.log.checkpoint_file import CheckpointFile
 from flintmq.testing import ROOT, Fault, SimulatedFiles
 
 PATH = ROOT / "checkpoint"

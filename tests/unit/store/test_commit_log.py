@@ -1,11 +1,11 @@
 import pytest
 
-from flintmq.format.record import decode_record
-from flintmq.store.commit_log import CommitLog
+from flintmq.format.stored.record import decode_record
 from flintmq.store.errors import DiskFullError
-from flintmq.store.mapped_file_queue import MappedFileQueue
+from flintmq.store.files.mapped_file_queue import MappedFileQueue
+from flintmq.store.log.commit_log import CommitLog
 from flintmq.testing import Fault, SimulatedFiles
-from tests.unit.store.store_kit import LOG, message, new_files, open_store, sync_store
+from tests.kits.store.store_kit import LOG, message, new_files, open_store, sync_store
 
 SIZE = 4096
 BLANK_MAGIC = bytes.fromhex("cbd43194")
@@ -154,7 +154,7 @@ def test_records_are_readable_in_the_order_of_the_log() -> None:
     offset = 0
     sizes = []
     while offset < store.log.readable_end:
-        piece = store.read_log(offset, 1 << 20)
+        piece = store.log.read_range(offset, 1 << 20)
         assert piece is not None
         with piece:
             position = 0

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flintmq.format.consume_queue import PRE_BLANK, PRE_BLANK_SIZE, UNIT_SIZE
-from flintmq.store.consume_queue import ConsumeQueue
+from flintmq.format.stored.consume_queue import PRE_BLANK, PRE_BLANK_SIZE, UNIT_SIZE
 from flintmq.store.errors import CorruptStoreError, DiskFullError
+from flintmq.store.views.consume_queue import ConsumeQueue
 from flintmq.testing import ROOT, Fault, SimulatedFiles
-from tests.unit.store.store_kit import open_store
-from tests.unit.store.test_appending import put_vectors
+from tests.kits.store.spec_vectors import put_vectors
+from tests.kits.store.store_kit import open_store
 
 DIRECTORY = ROOT / "consumequeue" / "T" / "0"
 FILE_SIZE = 400
@@ -102,7 +102,7 @@ def test_a_unit_goes_where_its_offset_says(queue: ConsumeQueue) -> None:
 @pytest.mark.parametrize("count", [3, 20])
 def test_a_unit_that_is_there_already_is_left_alone(queue: ConsumeQueue, count: int) -> None:
     fill(queue, count)
-    queue.append(777, 777, 777, 0)
+    queue.append(77, 77, 777, 0)
     queue.append(777, 777, 777, count - 1)
     assert (queue.unit_at(0), queue.max_offset) == ((0, 100, 0), count)
     assert queue.unit_at(count - 1) == ((count - 1) * 100, 100, count - 1)
@@ -257,11 +257,30 @@ def test_a_torn_unit_is_no_end(files: SimulatedFiles) -> None:
     assert queue.find_end(1 << 40, lambda number, offset, size: True) == 10
 
 
-def test_blank_units_at_the_end_hide_nothing_before_them(files: SimulatedFiles) -> None:
+def test_blank_units_at_the_end_keep_their_offsets(files: SimulatedFiles) -> None:
     made = make(files)
     fill(made, 5)
     made.fill_blank(9)
-    assert load(files).find_end(1 << 40, believe()) == 5
+    assert load(files).find_end(1 << 40, believe()) == 9
+    assert load(files).find_end(1 << 40, believe(below=4)) == 4
+
+
+def test_a_file_that_ends_with_blank_units_is_kept_while_a_record_of_it_is(
+    files: SimulatedFiles,
+) -> None:
+    made = make(files)
+    fill(made, 5)
+    made.fill_blank(50)
+    assert made.delete_expired(4 * RECORD_SIZE) == 0
+    assert made.delete_expired(5 * RECORD_SIZE) > 0
+
+
+def test_blank_units_may_go_on_in_the_next_file(files: SimulatedFiles) -> None:
+    made = make(files)
+    fill(made, 5)
+    made.fill_blank(50)
+    assert len(made.files.snapshot()) > 1
+    assert load(files).find_end(1 << 40, believe()) == 50
 
 
 def test_a_queue_of_nothing_but_blanks_has_no_end(files: SimulatedFiles) -> None:

@@ -1,10 +1,10 @@
 import pytest
 
-from flintmq.format.consume_queue_ext import ExtUnit, address
-from flintmq.store.consume_queue_ext import ConsumeQueueExt
+from flintmq.format.stored.consume_queue_ext import ExtUnit, address
 from flintmq.store.errors import DiskFullError
+from flintmq.store.views.consume_queue_ext import ConsumeQueueExt
 from flintmq.testing import ROOT, Fault, SimulatedFiles
-from tests.unit.store.store_kit import STORE_MS
+from tests.kits.store.store_kit import STORE_MS
 
 DIRECTORY = ROOT / "consumequeue_ext" / "T" / "0"
 BITMAP = bytes(range(1, 9))

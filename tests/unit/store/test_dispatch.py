@@ -4,14 +4,15 @@ from typing import Any
 
 import pytest
 
-from flintmq.store import dispatch, message_store
-from flintmq.store.dispatch_request import QueueSlot, multi_slots
+from flintmq.store import dispatch, pending_dispatch
+from flintmq.store.appending import store_writer
 from flintmq.store.errors import DiskFullError, StoreIOError
-from flintmq.store.flags import RunningFlag
+from flintmq.store.log.dispatch_request import QueueSlot, multi_slots
 from flintmq.store.message_store import MessageStore
 from flintmq.store.results import PutStatus
+from flintmq.store.running_flags import RunningFlag
 from flintmq.testing import ROOT, Fault, SimulatedFiles
-from tests.unit.store.store_kit import (
+from tests.kits.store.store_kit import (
     SMALL,
     STORE_MS,
     batch,
@@ -81,12 +82,12 @@ def test_a_read_dispatches_first() -> None:
 
 def test_many_puts_dispatch_by_themselves() -> None:
     store = open_store()
-    for _ in range(message_store.DISPATCH_EVERY - 1):
+    for _ in range(store_writer.DISPATCH_EVERY - 1):
         store.put(message())
-    assert store.dispatcher.waiting == message_store.DISPATCH_EVERY - 1
+    assert store.dispatcher.waiting == store_writer.DISPATCH_EVERY - 1
     store.put(message())
     assert store.dispatcher.waiting == 0
-    for _ in range(message_store.DISPATCH_EVERY // 2):
+    for _ in range(store_writer.DISPATCH_EVERY // 2):
         store.put_batch(batch(b"x", b"y", queue_id=1))
     assert store.dispatcher.waiting == 0
 
@@ -125,9 +126,9 @@ def test_a_long_lag_is_read_from_the_log_with_the_same_result(
     for count in (5, 7):
         put_of_every_kind(expected, count)
         expected.dispatch()
-    monkeypatch.setattr(dispatch, "PENDING_MAX", pending_max)
+    monkeypatch.setattr(pending_dispatch, "PENDING_MAX", pending_max)
     monkeypatch.setattr(dispatch, "BATCH_COUNT_MAX", batch_max)
-    monkeypatch.setattr(message_store, "DISPATCH_EVERY", 1 << 30)
+    monkeypatch.setattr(store_writer, "DISPATCH_EVERY", 1 << 30)
     store = open_store(**multi)
     put_of_every_kind(store, 5)
     assert store.dispatcher.waiting <= pending_max + 1
@@ -142,7 +143,7 @@ def test_a_long_lag_is_read_from_the_log_with_the_same_result(
 def test_what_is_put_while_the_log_is_read_again_is_not_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dispatch, "PENDING_MAX", 2)
+    monkeypatch.setattr(pending_dispatch, "PENDING_MAX", 2)
     store = sync_store()
     for number in range(4):
         store.put(message(b"%d" % number))
@@ -189,7 +190,7 @@ class Listener:
 def listening_store(**settings: Any) -> tuple[MessageStore, Listener]:
     files = new_files()
     listener = Listener()
-    store = MessageStore(
+    store = MessageStore.open(
         replace(SMALL, **settings),
         files=files,
         clock=files.clock,
@@ -241,7 +242,7 @@ def test_recovery_announces_nothing() -> None:
     store.put(message())
     listener = Listener()
     image = files.process_crash_image()
-    MessageStore(SMALL, files=image, clock=image.clock, background=False, on_arrival=listener)
+    MessageStore.open(SMALL, files=image, clock=image.clock, background=False, on_arrival=listener)
     assert listener.heard == []
 
 

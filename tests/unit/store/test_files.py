@@ -18,14 +18,14 @@ from flintmq.store.errors import (
     StoreLoadError,
     StoreLockedError,
 )
-from flintmq.store.files import (
+from flintmq.store.files.interface import (
     DiskUsage,
     Files,
-    LocalFiles,
     make_directory_durable,
     safe_child,
     staging_directory,
 )
+from flintmq.store.files.local_files import LocalFiles
 from flintmq.testing import ROOT, SimulatedFiles
 
 SIZE = 3 * 4096 + 100
@@ -565,3 +565,33 @@ def test_a_lock_that_another_process_holds_is_refused(tmp_path: Path) -> None:
             LocalFiles().lock(path)
         holder.communicate()
     LocalFiles().lock(path).release()
+
+
+def test_pages_are_loaded_where_they_are_not_in_memory(tmp_path: Path) -> None:
+    path, size = tmp_path / "file", 64 * 4096
+    with path.open("wb") as file:
+        file.write(b"x" * size)
+        file.flush()
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    region = LocalFiles().open(path)
+    try:
+        assert not region.is_resident(0, size)
+        region.load(5000, 100)
+        assert region.is_resident(5000, 100)
+        region.load(0, size + 4096)
+        assert region.is_resident(0, size)
+        assert region.is_resident(4097, 1)
+        assert region.is_resident(size - 1, 100)
+    finally:
+        region.close()
+
+
+def test_a_new_file_is_in_memory_once_it_is_written(place: Place) -> None:
+    region = place.files.create(place.root / "file", SIZE)
+    region.view[:] = b"x" * SIZE
+    assert region.is_resident(0, SIZE)
+    region.load(0, SIZE)
+    assert region.view == b"x" * SIZE
+    # Nobody who asked keeps the map.
+    region.close()

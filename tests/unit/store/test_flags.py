@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from flintmq.store.flags import LASTING_FLAGS, RunningFlag, RunningFlags
+from flintmq.store.running_flags import LASTING_FLAGS, RunningFlag, RunningFlags
 
 
 def test_a_new_store_may_be_read_and_written() -> None:

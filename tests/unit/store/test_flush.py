@@ -4,11 +4,12 @@ from random import Random
 import pytest
 
 from flintmq.store.errors import FlushFailedError
-from flintmq.store.flags import RunningFlag
 from flintmq.store.message_store import MessageStore
 from flintmq.store.results import PutResult, PutStatus
+from flintmq.store.running_flags import RunningFlag
 from flintmq.testing import Fault, SimulatedFiles
-from tests.unit.store.store_kit import bodies, message, new_files, open_store, sync_store, turn
+from tests.kits.store.store_kit import bodies, message, new_files, open_store, sync_store, turn
+from tests.kits.store.waiting_puts import put_durably, wait_flushed
 
 OK = (PutStatus.PUT_OK, "")
 
@@ -109,7 +110,7 @@ def test_a_waiter_whose_time_is_up_learns_that_its_message_is_only_stored(
 
 def test_waiting_without_threads_flushes_by_itself(store: MessageStore) -> None:
     end = store.put(message()).end_offset
-    assert store.wait_flushed(end) == OK
+    assert wait_flushed(store, end) == OK
     assert store.flusher.flushed_offset == end
 
 
@@ -210,7 +211,7 @@ def test_a_durable_put_is_told_when_the_disk_refuses(
 ) -> None:
     store.put(message())
     files.fail_next("region_sync", Fault.EIO)
-    result = store.put_durably(message())
+    result = put_durably(store, message())
     assert result.status is PutStatus.SERVICE_NOT_AVAILABLE
     assert "Input/output error" in result.reason
     assert bodies(store) == []
@@ -219,9 +220,9 @@ def test_a_durable_put_is_told_when_the_disk_refuses(
 def test_what_was_refused_after_a_failed_sync_is_not_found_after_a_power_failure(
     store: MessageStore, files: SimulatedFiles
 ) -> None:
-    assert store.put_durably(message(b"acknowledged")).ok
+    assert put_durably(store, message(b"acknowledged")).ok
     files.fail_next("region_sync", Fault.EIO)
-    assert not store.put_durably(message(b"refused")).ok
+    assert not put_durably(store, message(b"refused")).ok
     store.close()
     dark = next(files.crash_images(Random(0), 0))
     assert bodies(sync_store(dark)) == [b"acknowledged"]
@@ -260,13 +261,13 @@ def test_an_index_that_cannot_be_synced_makes_the_store_read_only(
 
 def test_durable_puts_of_many_threads_are_all_flushed() -> None:
     files = new_files()
-    store = MessageStore(
+    store = MessageStore.open(
         sync_store(new_files()).config, files=files, clock=files.clock, background=True
     )
     results: list[PutResult] = []
 
     def put_some() -> None:
-        results.extend(store.put_durably(message()) for _ in range(20))
+        results.extend(put_durably(store, message()) for _ in range(20))
 
     threads = [threading.Thread(target=put_some) for _ in range(4)]
     for thread in threads:

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flintmq.format.index_file import file_size, key_text_hash
 from flintmq.format.java import key_prefix_hash
+from flintmq.format.stored.index_file import file_size, key_text_hash
+from flintmq.store.append_group.group_keys import GroupKeys
 from flintmq.store.errors import DiskFullError, FlushFailedError
-from flintmq.store.key_index import IndexedMessage, KeyIndex
-from flintmq.store.key_index_file import KeyIndexFile
-from flintmq.store.run_keys import RunKeys
+from flintmq.store.views.key_index import IndexedMessage, KeyIndex
+from flintmq.store.views.key_index_file import STEP_ENTRIES, KeyIndexFile
 from flintmq.testing import ROOT, Fault, ManualClock, SimulatedFiles
-from tests.unit.store.store_kit import STORE_MS, new_files, open_store
-from tests.unit.store.test_appending import put_vectors
+from tests.kits.store.spec_vectors import put_vectors
+from tests.kits.store.store_kit import STORE_MS, new_files, open_store
 
 DIRECTORY = ROOT / "index"
 FOREVER = (0, 1 << 62)
@@ -404,10 +404,10 @@ def test_a_run_leaves_what_its_keys_leave_one_by_one(runs: list[list[str]], slot
         offsets = [number * 1000 + at for at in range(len(keys))]
         single.insert([one(at, key, time=time) for at, key in zip(offsets, keys, strict=True)])
         assert together.make_room(len(keys))
-        run = RunKeys()
+        run = GroupKeys()
         run.keys, run.physical_offsets = keyed, offsets
         run.prefixes = [(key_prefix_hash("T"), len(keys))]
-        together.insert_run(run, time)
+        together.insert_group(run, time)
     for index in (single, together):
         index.write_headers()
     assert bytes(together.files[0].view) == bytes(single.files[0].view)
@@ -420,3 +420,60 @@ def test_a_run_has_room_only_in_a_file_that_has_begun(index: KeyIndex) -> None:
     index.insert([one(100, "first")])
     assert index.make_room(3)
     assert not index.make_room(4)
+
+
+# -- long chains -----------------------------------------------------------------------------
+
+
+def hot_index(files: SimulatedFiles, count: int) -> KeyIndex:
+    index = make(files, entries=10 * STEP_ENTRIES)
+    index.insert(
+        [one(number * 100, "hot", time=STORE_MS + number * 1000) for number in range(count)]
+    )
+    return index
+
+
+def test_no_step_of_a_query_looks_at_more_entries_than_its_limit(files: SimulatedFiles) -> None:
+    index = hot_index(files, 3 * STEP_ENTRIES)
+    index.insert([one(10**6, "cold", time=STORE_MS + 10**7)])
+    found: list[int] = []
+    # Entries of other keys in the same chain, and of other times, count as well.
+    steps = index.query_steps("T", "hot", found, most=32, begin=0, end=STORE_MS)
+    assert sum(1 for _ in steps) >= 3
+    assert found == [0]
+    assert found == index.query("T", "hot", 32, 0, STORE_MS)
+
+
+def test_a_query_goes_on_while_the_index_grows(files: SimulatedFiles) -> None:
+    count = 2 * STEP_ENTRIES + 1
+    index = hot_index(files, count)
+    found: list[int] = []
+    steps = index.query_steps("T", "hot", found, most=count, begin=FOREVER[0], end=FOREVER[1])
+    for offset, _ in enumerate(steps, count * 100):
+        index.insert([one(offset, "hot", time=STORE_MS + count * 1000)])
+    assert found == [number * 100 for number in reversed(range(count))]
+
+
+def test_a_query_ends_where_its_file_is_deleted_meanwhile(files: SimulatedFiles) -> None:
+    index = hot_index(files, 2 * STEP_ENTRIES)
+    found: list[int] = []
+    steps = index.query_steps("T", "hot", found, most=10**6, begin=FOREVER[0], end=FOREVER[1])
+    next(steps)
+    index.destroy()
+    assert list(steps) in ([], [None])
+    assert len(found) < 2 * STEP_ENTRIES
+
+
+def test_a_deletion_does_not_wait_for_a_sync_and_is_finished_after_it(
+    files: SimulatedFiles, index: KeyIndex
+) -> None:
+    index.insert([one(number * 100, f"k{number}") for number in range(12)])
+    first, second = index.files[0], index.files[1]
+    with index._sync_lock:  # As a checkpoint holds it while it waits for the disk.
+        assert index.delete_expired(second.end_offset) == 1
+        assert first not in index.files
+        assert not files.exists(first.region.path)
+        assert not first.is_closed
+        assert index.query("T", "k0", 32, *FOREVER) == []
+    index.insert([one(5000, "later")])
+    assert first.is_closed

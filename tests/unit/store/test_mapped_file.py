@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from flintmq.store.errors import DiskFullError, FlushFailedError, StoreIOError
-from flintmq.store.files import LocalFiles
-from flintmq.store.mapped_file import PAGE_SIZE, MappedFile
-from flintmq.store.transient_pool import TransientPool
+from flintmq.store.files.local_files import LocalFiles
+from flintmq.store.files.mapped_file import PAGE_SIZE, MappedFile
+from flintmq.store.files.transient_pool import TransientPool
 from flintmq.testing import ROOT, Fault, SimulatedFiles
 
 SIZE = 8 * PAGE_SIZE

@@ -8,7 +8,6 @@ from random import Random
 
 import pytest
 
-from flintmq.store.allocation import Allocator
 from flintmq.store.errors import (
     DiskFullError,
     FlushFailedError,
@@ -16,10 +15,13 @@ from flintmq.store.errors import (
     StoreIOError,
     StoreLoadError,
 )
-from flintmq.store.files import LocalFiles, MappedRegion
-from flintmq.store.mapped_file import PAGE_SIZE, MappedFile
-from flintmq.store.mapped_file_queue import MappedFileQueue, Placement, file_name
-from flintmq.store.transient_pool import TransientPool
+from flintmq.store.files.allocation import Allocator
+from flintmq.store.files.interface import MappedRegion
+from flintmq.store.files.local_files import LocalFiles
+from flintmq.store.files.mapped_file import PAGE_SIZE, MappedFile
+from flintmq.store.files.mapped_file_queue import MappedFileQueue, file_name
+from flintmq.store.files.placement import Placement
+from flintmq.store.files.transient_pool import TransientPool
 from flintmq.testing import ROOT, Fault, ManualClock, SimulatedFiles
 
 SIZE = 4 * PAGE_SIZE

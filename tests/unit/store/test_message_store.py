@@ -7,11 +7,13 @@ import pytest
 
 from flintmq.store.config import StoreConfig
 from flintmq.store.errors import StoreError, StoreIOError, StoreLoadError, StoreLockedError
-from flintmq.store.flags import RunningFlag
 from flintmq.store.message_store import MessageStore
 from flintmq.store.results import GetStatus, PutStatus
+from flintmq.store.running_flags import RunningFlag
 from flintmq.testing import ROOT, Fault, SimulatedFiles
-from tests.unit.store.store_kit import (
+from tests.kits.store.expiring_store import delete_oldest, fill_log
+from tests.kits.store.spec_vectors import put_vectors
+from tests.kits.store.store_kit import (
     LOG,
     SMALL,
     STORE_MS,
@@ -25,7 +27,7 @@ from tests.unit.store.store_kit import (
     sync_store,
     turn,
 )
-from tests.unit.store.test_appending import put_vectors
+from tests.kits.store.waiting_puts import put_durably, wait_flushed
 
 ABORT = ROOT / "abort"
 
@@ -33,6 +35,11 @@ ABORT = ROOT / "abort"
 @pytest.fixture
 def files() -> SimulatedFiles:
     return new_files()
+
+
+@pytest.fixture
+def store(files: SimulatedFiles) -> MessageStore:
+    return open_store(files)
 
 
 # -- opening and closing ---------------------------------------------------------------------
@@ -44,7 +51,7 @@ def test_a_new_store_has_a_lock_a_checkpoint_and_the_mark_of_a_running_broker(
     open_store(files)
     assert {entry.name for entry in files.list(ROOT)} >= {"lock", "checkpoint", "abort"}
     assert files.read(ROOT / "lock") == b"lock"
-    assert files.size(ABORT) == 0
+    assert files.read(ABORT) == b"boot simulated-1"
     assert files.size(ROOT / "checkpoint") == 4096
 
 
@@ -75,9 +82,23 @@ def test_a_store_belongs_to_one_broker_at_a_time(files: SimulatedFiles) -> None:
 
 def test_a_second_store_is_refused_on_real_files_too(tmp_path: Path) -> None:
     config = replace(SMALL, root=tmp_path / "store")
-    with MessageStore(config, background=False), pytest.raises(StoreLockedError):
-        MessageStore(config, background=False)
-    MessageStore(config, background=False).close()
+    with MessageStore.open(config, background=False), pytest.raises(StoreLockedError):
+        MessageStore.open(config, background=False)
+    MessageStore.open(config, background=False).close()
+
+
+def test_two_stores_cannot_write_into_one_log_directory(tmp_path: Path) -> None:
+    shared = tmp_path / "log"
+    first, second = (
+        replace(SMALL, root=tmp_path / name, commit_log_paths=(shared,)) for name in "ab"
+    )
+    with (
+        MessageStore.open(first, background=False),
+        pytest.raises(StoreLockedError, match=str(shared)),
+    ):
+        MessageStore.open(second, background=False)
+    MessageStore.open(second, background=False).close()
+    assert not [entry for entry in shared.iterdir() if not entry.name.isdigit()]
 
 
 def test_a_start_that_fails_gives_the_directory_back(files: SimulatedFiles) -> None:
@@ -127,7 +148,7 @@ def test_a_closed_or_unreadable_store_answers_no_read(files: SimulatedFiles) -> 
 
 def test_the_threads_of_a_store_end_with_it(tmp_path: Path) -> None:
     before = set(threading.enumerate())
-    with MessageStore(replace(SMALL, root=tmp_path / "store")) as store:
+    with MessageStore.open(replace(SMALL, root=tmp_path / "store")) as store:
         names = {thread.name for thread in set(threading.enumerate()) - before}
         assert {"flintmq-flush", "flintmq-queue-flush"} <= names
         assert store.put(message()).ok
@@ -175,9 +196,9 @@ def test_with_synchronous_flush_nobody_sees_what_a_power_failure_could_take() ->
     assert read(store).status is GetStatus.NO_MESSAGE_IN_QUEUE
     assert store.look(0) is None
     assert store.select(0) is None
-    assert store.read_log(0, 100) is None
+    assert store.log.read_range(0, 100) is None
     assert store.query("T", "k", 10, 0, STORE_MS).slices == []
-    assert store.wait_flushed(result.end_offset) == (PutStatus.PUT_OK, "")
+    assert wait_flushed(store, result.end_offset) == (PutStatus.PUT_OK, "")
     assert bodies(store) == [b"unflushed"]
     assert store.look(0) is not None
     found = store.query("T", "k", 10, 0, STORE_MS)
@@ -187,14 +208,14 @@ def test_with_synchronous_flush_nobody_sees_what_a_power_failure_could_take() ->
 
 def test_a_durable_put_is_seen_when_it_returns() -> None:
     store = sync_store()
-    assert store.put_durably(message(b"one")).ok
-    assert store.put_durably(batch(b"two", b"three")).ok
+    assert put_durably(store, message(b"one")).ok
+    assert put_durably(store, batch(b"two", b"three")).ok
     assert bodies(store) == [b"one", b"two", b"three"]
 
 
 def test_a_durable_put_that_need_not_wait_does_not() -> None:
     store = sync_store()
-    result = store.put_durably(message(properties={"WAIT": "false"}))
+    result = put_durably(store, message(properties={"WAIT": "false"}))
     assert result.ok
     assert store.flusher.flushed_offset == 0
 
@@ -272,11 +293,6 @@ def test_a_stop_tries_again_to_write_what_is_left_in_the_pool(files: SimulatedFi
 # -- looking ---------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def store(files: SimulatedFiles) -> MessageStore:
-    return open_store(files)
-
-
 def test_a_record_is_found_by_its_physical_offset(store: MessageStore) -> None:
     second = [store.put(message(b"%d" % number)) for number in range(3)][1]
     record = store.look(second.physical_offset)
@@ -304,7 +320,6 @@ def test_a_blank_is_no_record(store: MessageStore) -> None:
 
 def test_an_unknown_queue_begins_and_ends_at_zero(store: MessageStore) -> None:
     assert (store.min_offset_in_queue("T", 9), store.max_offset_in_queue("T", 9)) == (0, 0)
-    assert store.message_total_in_queue("T", 9) == 0
     assert store.offset_by_time("T", 9, STORE_MS) == 0
     assert store.earliest_time("T", 9) == -1
     assert store.earliest_time() == -1
@@ -358,19 +373,6 @@ def test_a_cleaned_topic_stays_cleaned_after_a_crash(files: SimulatedFiles) -> N
         again = open_store(image)
         assert bodies(again, "dead") in ([], [b"new"])
         assert bodies(again, "live") == [b"body"]
-
-
-def fill_log(store: MessageStore, count: int, queue_id: int = 0) -> None:
-    for number in range(count):
-        store.put(message(b"%d" % number + bytes(1000), queue_id=queue_id))
-
-
-def delete_oldest(store: MessageStore) -> None:
-    store.dispatch()
-    store.checkpoint()
-    files = store.log.files
-    assert files.delete_expired_by_time(0, forced_after_ms=0, immediate=True, limit=1) == 1
-    store.delete_expired_views()
 
 
 def test_queues_follow_the_log_when_its_oldest_file_is_deleted(store: MessageStore) -> None:

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from flintmq.format.host import pack_host
-from flintmq.model.message import Message
+from flintmq.model.message import PutMessage
 from flintmq.store.config import StoreConfig
 from flintmq.store.errors import DiskFullError
 from flintmq.store.message_store import MessageStore
 from flintmq.store.results import PutStatus
 from flintmq.testing import ROOT, Fault, ManualClock, SimulatedFiles
-from tests.golden.engine import index_entries_in
+from tests.kits.golden.engine import index_entries_in
 
 HOST = pack_host("10.0.0.1", 10911)
 
@@ -27,8 +27,8 @@ def _config(root: Path = ROOT, **settings: object) -> StoreConfig:
     )
 
 
-def _message(number: int, **properties: str) -> Message:
-    return Message(
+def _message(number: int, **properties: str) -> PutMessage:
+    return PutMessage(
         topic="T",
         queue_id=number % 2,
         body=f"body {number}".encode(),
@@ -39,7 +39,7 @@ def _message(number: int, **properties: str) -> Message:
 
 
 def _open(files: SimulatedFiles, config: StoreConfig | None = None) -> MessageStore:
-    return MessageStore(config or _config(), files=files, clock=files.clock, background=False)
+    return MessageStore.open(config or _config(), files=files, clock=files.clock, background=False)
 
 
 def test_a_level_above_the_highest_is_stored_as_the_highest() -> None:
@@ -51,7 +51,7 @@ def test_a_level_above_the_highest_is_stored_as_the_highest() -> None:
         assert (record.topic, record.queue_id) == ("SCHEDULE_TOPIC_XXXX", 17)
 
 
-@pytest.mark.parametrize("level", [" 1", "1_0", "one", "", "1234567890"])
+@pytest.mark.parametrize("level", [" 1", "1_0", "one", "", "12345678901"])
 def test_a_delay_level_that_is_no_number_is_refused(level: str) -> None:
     with _open(SimulatedFiles(clock=ManualClock())) as store:
         result = store.put(_message(0, DELAY=level)) if level else None
@@ -103,7 +103,7 @@ def test_a_light_queue_can_be_cleaned_and_starts_again_at_zero() -> None:
 def test_dispatch_from_the_log_loses_no_index_entry_when_the_disk_is_full(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("flintmq.store.dispatch.PENDING_MAX", 4)
+    monkeypatch.setattr("flintmq.store.pending_dispatch.PENDING_MAX", 4)
     files = SimulatedFiles(clock=ManualClock())
     with _open(files) as store:
         for number in range(20):

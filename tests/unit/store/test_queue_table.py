@@ -3,11 +3,11 @@ from typing import Any
 
 import pytest
 
-from flintmq.format.consume_queue_ext import ExtUnit, is_address
+from flintmq.format.stored.consume_queue_ext import ExtUnit, is_address
 from flintmq.store.errors import StoreError
-from flintmq.store.queue_table import QueueTable, StoredQueue
+from flintmq.store.views.queue_table import QueueTable, StoredQueue
 from flintmq.testing import ROOT, SimulatedFiles
-from tests.unit.store.store_kit import SMALL, STORE_MS
+from tests.kits.store.store_kit import SMALL, STORE_MS
 
 QUEUES = ROOT / "consumequeue"
 EXTENSIONS = ROOT / "consumequeue_ext"
@@ -57,7 +57,7 @@ def test_queues_are_found_again(files: SimulatedFiles) -> None:
         ("%RETRY%g", 2),
     }
     assert again.topics == ["%RETRY%g", "T"]
-    assert len(again.of_topic("T")) == 2
+    assert len([one for one in again if one.topic == "T"]) == 2
 
 
 @pytest.mark.parametrize("name", ["x", "1.5", "007", "\uff11", "99999999999"])

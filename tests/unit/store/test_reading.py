@@ -3,14 +3,17 @@ from typing import Any
 
 import pytest
 
-from flintmq.format.consume_queue_ext import ExtUnit
 from flintmq.format.java import tags_code
-from flintmq.format.record import decode_record
-from flintmq.store import reading
+from flintmq.format.stored.consume_queue_ext import ExtUnit
+from flintmq.format.stored.record import decode_record
 from flintmq.store.config import BrokerRole
 from flintmq.store.message_store import MessageStore
+from flintmq.store.reading import store_reader as reading
+from flintmq.store.reading.message_filter import SCAN_COUNT_MAX
 from flintmq.store.results import GetStatus
-from tests.unit.store.store_kit import (
+from flintmq.testing.simulated_region import SimulatedRegion
+from tests.kits.store.expiring_store import delete_oldest, fill_log
+from tests.kits.store.store_kit import (
     STORE_MS,
     bodies,
     message,
@@ -20,7 +23,6 @@ from tests.unit.store.store_kit import (
     records,
     turn,
 )
-from tests.unit.store.test_message_store import delete_oldest, fill_log
 
 
 @pytest.fixture
@@ -182,6 +184,20 @@ def test_messages_in_memory_and_on_disk_have_different_limits(
         assert result.suggest_slave is (count == 8)
 
 
+@pytest.mark.parametrize("make", [in_memory, on_disk], ids=["in memory", "on disk"])
+def test_the_kernel_is_asked_for_what_follows_a_read_from_disk(
+    make: Callable[..., MessageStore],
+) -> None:
+    store = make()
+    put_many(store, 40)
+    with read(store) as result:
+        end = result.total_size
+    file = store.log.files.find(0)
+    assert file is not None
+    assert isinstance(file.region, SimulatedRegion)
+    assert file.region.advised == ([] if make is in_memory else [(end, reading.READ_AHEAD_SIZE)])
+
+
 def test_bytes_in_memory_are_limited() -> None:
     store = in_memory(transfer_bytes_in_memory_max=350)
     put_many(store, 5, properties={"p": "x" * 5})  # 100 bytes each
@@ -204,19 +220,13 @@ def test_one_message_of_any_size_is_always_served() -> None:
             assert result.queue_offsets == [offset]
 
 
-def test_a_message_is_billed_in_units_of_64_kib() -> None:
-    store = open_store(commit_log_file_size=1 << 20, max_message_size=1 << 18)
-    store.put(message(b"small"))
-    store.put(message(bytes(70_000)))
-    with read(store) as result:
-        assert result.commercial_count == 3
-
-
 # -- filters ---------------------------------------------------------------------------------
 
 
 class Filter:
     """Matches by tag and by body, and notes what it was asked."""
+
+    scan_count_max = SCAN_COUNT_MAX
 
     def __init__(self, tag: str | None = None, body: bytes | None = None) -> None:
         self._code = None if tag is None else tags_code(tag)
@@ -278,9 +288,27 @@ def test_a_filter_is_asked_at_least_about_eight_hundred_units(
         assert result.next_begin_offset == looked_at
 
 
+@pytest.mark.parametrize("count_max", [SCAN_COUNT_MAX + 1, 2**31 - 1, 2**63 - 1])
+def test_no_read_looks_at_more_units_than_the_limit_however_many_are_wanted(count_max: int) -> None:
+    store = open_store(consume_queue_file_size=5000 * 20, commit_log_file_size=1 << 20)
+    count = 2 * SCAN_COUNT_MAX + 10
+    put_many(store, count, properties={"TAGS": "other"})
+    offset, looked_at = 0, []
+    while offset < count:
+        wanted = Filter(tag="none")
+        found = store.get_messages("T", 0, offset, count_max, wanted)
+        assert found is not None
+        with found as result:
+            assert result.status is GetStatus.NO_MATCHED_MESSAGE
+            assert result.next_begin_offset == offset + len(wanted.units)
+            offset = result.next_begin_offset
+        looked_at.append(len(wanted.units))
+    assert looked_at == [SCAN_COUNT_MAX, SCAN_COUNT_MAX, 10]
+
+
 def test_a_filter_gets_what_the_extension_holds() -> None:
     files = new_files()
-    store = MessageStore(
+    store = MessageStore.open(
         open_store(new_files(), enable_consume_queue_ext=True).config,
         files=files,
         clock=files.clock,
@@ -387,10 +415,6 @@ def test_the_time_of_a_unit(seconds: MessageStore) -> None:
     assert reader.unit_store_time("T", 0, 3) == STORE_MS + 3000
     assert reader.unit_store_time("T", 0, 6) == -1
     assert reader.unit_store_time("T", 9, 0) == -1
-    unit = seconds.queues.get_or_make("T", 0).unit_at(2)
-    assert unit is not None
-    assert reader.physical_offset_of("T", 0, 2) == unit[0]
-    assert reader.physical_offset_of("T", 0, 99) == 0
     assert reader.is_on_disk("T", 0, 2) is False
 
 

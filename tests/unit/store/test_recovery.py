@@ -4,19 +4,21 @@ from random import Random
 
 import pytest
 
-from flintmq.format.checkpoint import (
+from flintmq.format.stored.checkpoint import (
     FILE_SIZE,
     MARKS_AT,
     Checkpoint,
     decode_checkpoint,
     encode_checkpoint,
 )
-from flintmq.format.record import encode_blank
-from flintmq.format.record_scan import check_record
+from flintmq.format.stored.record_encoding import encode_blank
+from flintmq.format.stored.record_scan import check_record
+from flintmq.store.config import DamagedLogPolicy
+from flintmq.store.errors import StoreLoadError
+from flintmq.store.log.torn_write import is_torn
 from flintmq.store.message_store import MessageStore
-from flintmq.store.torn_write import is_torn
 from flintmq.testing import ROOT, SimulatedFiles
-from tests.unit.store.store_kit import (
+from tests.kits.store.store_kit import (
     LOG,
     STORE_MS,
     batch,
@@ -294,7 +296,7 @@ def killed(files: SimulatedFiles, *sent: bytes) -> tuple[SimulatedFiles, list[in
 def test_the_log_ends_before_a_body_that_does_not_match_its_checksum(
     files: SimulatedFiles,
 ) -> None:
-    image, offsets = killed(files, b"one", b"two", b"three")
+    image, offsets = killed(files, b"one", b"two")
     damage(image, offsets[1] + 88, b"TWO")
     store = open_store(image)
     report = store.recovery_report
@@ -326,7 +328,7 @@ def test_checksums_are_looked_at_only_if_wanted(files: SimulatedFiles) -> None:
 def test_the_log_ends_before_a_record_that_contradicts_itself(
     files: SimulatedFiles, at: int, data: bytes
 ) -> None:
-    image, offsets = killed(files, b"one", b"two", b"three")
+    image, offsets = killed(files, b"one", b"two")
     damage(image, offsets[1] + at, data)
     store = open_store(image)
     assert (bodies(store), store.recovery_report.log_end) == ([b"one"], offsets[1])
@@ -335,7 +337,8 @@ def test_the_log_ends_before_a_record_that_contradicts_itself(
 def test_files_behind_the_end_are_removed(files: SimulatedFiles) -> None:
     image, offsets = killed(files, *[bytes(1500)] * 6)
     assert offsets[2] == 4096
-    damage(image, offsets[1] + 100, b"damage")
+    for offset in offsets[1:]:
+        damage(image, offset + 100, b"damage")
     store = open_store(image)
     assert store.recovery_report.log_files_removed == [f"{4096:020d}", f"{8192:020d}"]
     assert [entry.name for entry in image.list(LOG)] == [f"{0:020d}"]
@@ -351,30 +354,68 @@ def test_a_file_made_ahead_and_never_used_is_removed(files: SimulatedFiles) -> N
     assert [store.put(message(bytes(2900))).ok for _ in range(3)] == [True] * 3
 
 
+@pytest.mark.parametrize("cleanly", [True, False])
+def test_a_log_that_is_gone_is_told_or_refused(files: SimulatedFiles, cleanly: bool) -> None:
+    files = filled(files, cleanly=cleanly)
+    remove_tree(files, LOG)
+    with pytest.raises(StoreLoadError, match="the log ends at 0, but was flushed up to"):
+        open_store(files, damaged_log_policy=DamagedLogPolicy.REFUSE)
+    report = open_store(files).recovery_report
+    assert (report.log_end, report.units_cut) == (0, 30)
+    assert [text.split()[0] for text in report.lost_ranges] == ["the", "records"]
+
+
+def test_a_blank_that_ends_the_last_file_is_no_loss(files: SimulatedFiles) -> None:
+    """A kill may come between the blank and the file behind it."""
+    image = filled(files, cleanly=False, count=100)
+    others = [entry.name for entry in image.list(LOG)][1:]
+    assert others
+    for name in others:
+        image.remove(LOG / name)
+    page = decode_checkpoint(image.read(CHECKPOINT))
+    assert page.marks is not None
+    marks = page.marks._replace(log_flushed=4096, dispatched=0)
+    image.write(CHECKPOINT, encode_checkpoint(replace(page, marks=marks)))
+    remove_tree(image, QUEUES)
+    report = open_store(image).recovery_report
+    assert report.log_end < 4096
+    assert report.lost_ranges == []
+
+
+def test_a_unit_of_garbage_tells_of_no_lost_record(files: SimulatedFiles) -> None:
+    files = filled(files, cleanly=True)
+    queue = QUEUES / "T" / "0"
+    path = queue / files.list(queue)[0].name
+    data = bytearray(files.read(path))
+    data[10 * 20 : 11 * 20] = b"garbage " * 2 + b"unit"
+    files.write(path, bytes(data))
+    store = open_store(files)
+    assert store.recovery_report.lost_ranges == []
+    assert_whole(store)
+
+
 def test_a_blank_that_lies_about_its_size_ends_the_log(files: SimulatedFiles) -> None:
-    image, offsets = killed(files, bytes(2900), bytes(2900))
+    image, offsets = killed(files, bytes(2900))
     damage(image, offsets[0] + 2900 + 92, encode_blank(77))
     store = open_store(image)
     assert len(bodies(store)) == 1
 
 
-def test_a_gap_in_the_log_ends_it(files: SimulatedFiles) -> None:
-    image, _ = killed(files, *[bytes(2900)] * 3)
-    image.remove(LOG / f"{4096:020d}")
-    store = open_store(image)
-    assert len(bodies(store)) == 1
-    assert store.put(message()).queue_offset == 1
-
-
+@pytest.mark.parametrize("marked", [True, False])
 @pytest.mark.parametrize("cleanly", [True, False])
-def test_a_last_file_that_is_lost_is_told(files: SimulatedFiles, cleanly: bool) -> None:
+def test_a_last_file_that_is_lost_is_told(
+    files: SimulatedFiles, caplog: pytest.LogCaptureFixture, cleanly: bool, marked: bool
+) -> None:
     """Java puts the end where the blank of the previous file began."""
     files = filled(files, cleanly=cleanly, count=100)
+    if not marked:
+        void_marks(files)
     names = [entry.name for entry in files.list(LOG)]
     files.remove(LOG / names[-1])
     store = open_store(files)
     report = store.recovery_report
-    assert report.lost_ranges or report.problems
+    assert [text.split()[0] for text in report.lost_ranges] == [*["the"] * marked, "records"]
+    assert caplog.text.count("the end of the log is missing") == len(report.lost_ranges)
     assert report.log_end <= int(names[-1])
     served = sum(len(bodies(store, "T", queue_id)) for queue_id in range(3))
     assert 60 < served < 100

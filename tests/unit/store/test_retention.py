@@ -12,16 +12,18 @@ from typing import Any, Final
 import pytest
 
 from flintmq.format.host import pack_host
-from flintmq.format.record import decode_record
-from flintmq.model.message import Message
+from flintmq.format.stored.record import decode_record
+from flintmq.model.message import PutMessage
 from flintmq.store.clock import Clock
 from flintmq.store.config import FlushMode, StoreConfig
-from flintmq.store.files import DiskUsage, Files, LocalFiles
-from flintmq.store.flags import RunningFlag
+from flintmq.store.files.interface import DiskUsage, Files
+from flintmq.store.files.local_files import LocalFiles
 from flintmq.store.message_store import MessageStore
 from flintmq.store.results import GetStatus, PutResult, PutStatus
-from flintmq.store.retention import MANUAL_RUN_COUNT, DiskRatios, Retention, RetentionResult
+from flintmq.store.running_flags import RunningFlag
+from flintmq.store.upkeep.retention import MANUAL_RUN_COUNT, DiskRatios, Retention, RetentionResult
 from flintmq.testing import ROOT, Fault, ManualClock, SimulatedCrash, SimulatedFiles
+from tests.kits.store.store_kit import physical_offset_of
 
 HOST: Final = pack_host("192.0.2.1", 10911)
 LOG: Final = ROOT / "commitlog"
@@ -84,12 +86,12 @@ def open_store(
         "delete_when": (4,),
         **(changes or {}),
     }
-    return MessageStore(StoreConfig(**values), files=files, clock=clock, background=background)
+    return MessageStore.open(StoreConfig(**values), files=files, clock=clock, background=background)
 
 
 def put(store: MessageStore, number: int, *, queue_count: int = 1, size: int = 850) -> PutResult:
     return store.put(
-        Message(
+        PutMessage(
             topic="orders",
             queue_id=number % queue_count,
             body=f"{number}".encode().ljust(size, b"."),
@@ -120,10 +122,10 @@ def names(store: MessageStore) -> list[int]:
 def run(store: MessageStore, clock: ManualClock) -> RetentionResult | None:
     """Let one whole run happen, if there is a reason for it."""
     retention = store.retention
-    clock.set(max(clock.now_ms(), retention.next_run_ms))
+    clock.set(max(clock.now_ms(), retention._run_timer.at_ms))
     while True:
         result = retention.step(clock.now_ms())
-        if not retention.is_running:
+        if retention._run is None:
             return result
         clock.set(max(clock.now_ms(), retention.next_due_ms()))
 
@@ -331,7 +333,7 @@ def test_above_the_forcible_ratio_but_below_the_limit_the_hour_decides(
 def test_the_reason_names_the_disk_its_ratio_and_the_limit(
     disks: Disks, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "flintmq.store.retention")
+    caplog.set_level(logging.INFO, "flintmq.store.upkeep.retention")
     with open_store(disks, clock) as store:
         fill(store, 2)
         disks.ratios = {LOG: 0.93}
@@ -564,7 +566,7 @@ def assert_views_follow(store: MessageStore, count: int, queue_count: int) -> No
             assert record.physical_offset >= log_min
             assert bytes(record.body).rstrip(b".") == str(numbers[offset]).encode()
         if least:
-            before = store.reader.physical_offset_of("orders", queue_id, least - 1)
+            before = physical_offset_of(store, "orders", queue_id, least - 1)
             assert before < log_min
     assert store.index is not None
     assert all(file.end_offset >= log_min for file in store.index.files[:-1])

@@ -10,25 +10,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flintmq.format.consume_queue import UNIT
-from flintmq.format.consume_queue_ext import is_address
 from flintmq.format.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
 from flintmq.format.host import pack_host
 from flintmq.format.java import tags_code
 from flintmq.format.properties import encode_properties
-from flintmq.format.record import Record, decode_record
-from flintmq.model.message import Message
+from flintmq.format.stored.consume_queue import UNIT
+from flintmq.format.stored.consume_queue_ext import is_address
+from flintmq.format.stored.record import Record, decode_record
+from flintmq.model.message import PutMessage
 from flintmq.model.topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from flintmq.store.clock import Clock
 from flintmq.store.config import BrokerRole, FlushMode, StoreConfig
 from flintmq.store.errors import FlushFailedError, StoreLoadError
-from flintmq.store.files import Files, LocalFiles
-from flintmq.store.flags import RunningFlag
+from flintmq.store.files.interface import Files
+from flintmq.store.files.local_files import LocalFiles
+from flintmq.store.files.state_file import StateFileError
 from flintmq.store.message_store import MessageStore
 from flintmq.store.results import PutStatus
-from flintmq.store.schedule import HARVEST_MS, RETRY_MAX_MS, LevelProgress
-from flintmq.store.schedule_async import DeliveryPipeline, Harvest
-from flintmq.store.state_file import StateFileError
+from flintmq.store.running_flags import RunningFlag
+from flintmq.store.upkeep.schedule import HARVEST_MS, RETRY_MAX_MS, LevelProgress
+from flintmq.store.upkeep.schedule_pipeline import DeliveryPipeline, Harvest
 from flintmq.testing import ROOT, Fault, ManualClock, SimulatedFiles
 
 LEVELS: Final = DelayLevels.parse(DEFAULT_DELAY_LEVELS)
@@ -48,13 +49,13 @@ def open_store(files: Files, clock: Clock, *, root: Path = ROOT, **changes: Any)
         "index_entry_count": 64,
         **changes,
     }
-    return MessageStore(StoreConfig(**values), files=files, clock=clock, background=False)
+    return MessageStore.open(StoreConfig(**values), files=files, clock=clock, background=False)
 
 
 def put(store: MessageStore, level: int | str, body: str = "", **properties: str) -> int:
     """Put a delayed message and return its physical offset."""
     result = store.put(
-        Message(
+        PutMessage(
             topic=TOPIC,
             queue_id=3,
             body=body.encode(),
@@ -73,7 +74,7 @@ def put(store: MessageStore, level: int | str, body: str = "", **properties: str
 def put_as_stored(store: MessageStore, properties: dict[str, str], body: bytes = b"odd") -> None:
     """Put a record into level 1 with these stored properties, whatever they mean."""
     result = store.put(
-        Message(
+        PutMessage(
             topic=SCHEDULE_TOPIC,
             queue_id=0,
             body=body,
@@ -428,7 +429,7 @@ def test_offsets_are_saved_every_ten_seconds_if_they_have_changed(
 def test_a_disk_that_refuses_the_offsets_is_reported_once_and_asked_again(
     files: SimulatedFiles, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, "flintmq.store.schedule")
+    caplog.set_level(logging.WARNING, "flintmq.store.upkeep.schedule")
     with open_store(files, clock) as store:
         put(store, 1)
         clock.advance(10_000)
@@ -555,7 +556,7 @@ def test_a_message_that_cannot_be_delivered_does_not_block_its_level(
     properties: dict[str, str],
     reason: str,
 ) -> None:
-    caplog.set_level(logging.WARNING, "flintmq.store.schedule")
+    caplog.set_level(logging.WARNING, "flintmq.store.upkeep.schedule")
     with open_store(files, clock) as store:
         put_as_stored(store, properties)
         put(store, 1, "good")
@@ -624,7 +625,7 @@ def test_a_message_alone_that_cannot_be_delivered_is_skipped_for_good(
 def test_a_refused_put_is_tried_again_and_nothing_is_skipped(
     files: SimulatedFiles, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, "flintmq.store.schedule")
+    caplog.set_level(logging.WARNING, "flintmq.store.upkeep.schedule")
     with open_store(files, clock) as store:
         for number in range(3):
             put(store, 1, str(number))

@@ -4,7 +4,7 @@ import threading
 import pytest
 
 from flintmq.store.errors import DiskFullError, StoreError
-from flintmq.store.services import Service
+from flintmq.store.upkeep.services import Service
 from flintmq.testing import ROOT
 
 WAIT_SECONDS = 10

@@ -9,8 +9,9 @@ import pytest
 
 from flintmq.format import fastjson
 from flintmq.store.errors import StoreError
-from flintmq.store.files import Files, LocalFiles
-from flintmq.store.state_file import LoadedState, StateFile, StateFileError
+from flintmq.store.files.interface import Files
+from flintmq.store.files.local_files import LocalFiles
+from flintmq.store.files.state_file import LoadedState, StateFile, StateFileError
 from flintmq.testing.simulated_files import ROOT, Fault, SimulatedCrash, SimulatedFiles
 
 PATH = ROOT / "config" / "topics.json"

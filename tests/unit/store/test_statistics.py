@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from flintmq.store.statistics import SAMPLE_COUNT_MAX, LatencyHistogram, StoreStatistics
+from flintmq.store.store_statistics import SAMPLE_COUNT_MAX, LatencyHistogram, StoreStatistics
 from flintmq.testing.clock import ManualClock
 
 BOOT_MS = 1_700_000_000_000

@@ -4,7 +4,7 @@ import logging
 import pytest
 
 from flintmq.store.errors import StoreError
-from flintmq.store.transient_pool import TransientPool
+from flintmq.store.files.transient_pool import TransientPool
 
 
 def test_buffers_are_lent_until_there_are_none() -> None:

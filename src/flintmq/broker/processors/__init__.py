@@ -1,1 +1,5 @@
 """What a broker does for each request, one module per family; `table` leads to them."""
+
+__all__ = [
+    "table",
+]

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from flintmq.errors import FlintError
-from flintmq.format.bodies.dialect import Members, dumps_body, loads_body, queue_from
-from flintmq.format.codes import LanguageCode, RequestCode, ResponseCode
-from flintmq.format.headers.clients import (
+from flintmq.format.message_id import decode_offset_id
+from flintmq.format.wire.bodies.dialect import (
+    BodyError,
+    Members,
+    dumps_body,
+    loads_body,
+    queue_from,
+)
+from flintmq.format.wire.codes import LanguageCode, RequestCode, ResponseCode
+from flintmq.format.wire.headers.clients import (
     ConsumeDirectlyRequest,
     ConsumerRunningInfoRequest,
     ConsumerStatusRequest,
     ResetOffsetRequest,
 )
-from flintmq.format.message_id import decode_offset_id
 from flintmq.model.message_queue import MessageQueue
-from flintmq.remoting import Answer, AnswerTimeoutError, RefusedError, Request
+from flintmq.remoting import (
+    Answer,
+    AnswerTimeoutError,
+    ConnectionLostError,
+    RefusedError,
+    Request,
+)
 
 if TYPE_CHECKING:
-    from flintmq.broker.clients import Client
-    from flintmq.broker.parts import BrokerParts
-    from flintmq.format.headers.codec import Header
+    from flintmq.broker.context import BrokerContext
+    from flintmq.broker.tables.client_tables import Client
+    from flintmq.format.wire.headers.codec import Header
 
 CALL_TIMEOUT_MS: Final = 10_000
 STATUS_TIMEOUT_MS: Final = 5000
@@ -33,8 +46,8 @@ CALL_BACK_SINCE: Final = 62
 class ForwardingProcessor:
     """Passes requests on to clients."""
 
-    def __init__(self, parts: BrokerParts) -> None:
-        self._parts = parts
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
 
     async def running_info(self, request: Request[ConsumerRunningInfoRequest]) -> Answer:
         """Ask a consumer how it is doing."""
@@ -47,7 +60,7 @@ class ForwardingProcessor:
         header = request.header
         client = self._client(header.consumer_group, header.client_id or "")
         _, offset = decode_offset_id(header.msg_id or "")
-        piece = self._parts.store.select(offset)
+        piece = self._context.store.select(offset)
         if piece is None:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"no message under {header.msg_id}")
         with piece:
@@ -56,12 +69,12 @@ class ForwardingProcessor:
             consumer_group=header.consumer_group,
             client_id=header.client_id,
             msg_id=header.msg_id,
-            broker_name=self._parts.config.name,
+            broker_name=self._context.config.name,
         )
         return await self._pass_on(client, RequestCode.CONSUME_MESSAGE_DIRECTLY, passed, body)
 
     def _client(self, group_name: str, client_id: str) -> Client:
-        group = self._parts.consumers.get(group_name)
+        group = self._context.consumers.get(group_name)
         client = None if group is None else group.client(client_id)
         if client is None:
             raise RefusedError(
@@ -90,10 +103,10 @@ class ForwardingProcessor:
     # -- offsets -----------------------------------------------------------------------------
 
     def reset_offset(self, request: Request[ResetOffsetRequest]) -> Answer:
-        """Send all members of a group back, or on, to a time."""
-        parts, header = self._parts, request.header
+        """Tell all members of a group to go on from the messages of a certain time."""
+        context, header = self._context, request.header
         targets = self._targets(header)
-        group = parts.consumers.get(header.group)
+        group = context.consumers.get(header.group)
         if group is None or not group.members:
             raise RefusedError(
                 ResponseCode.CONSUMER_NOT_ONLINE,
@@ -110,37 +123,38 @@ class ForwardingProcessor:
         told = replace(header, is_force=False)
         for client in list(group.members.values()):
             body = _offsets_for(client.language, targets)
-            client.connection.tell(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, told, body)
+            with contextlib.suppress(ConnectionLostError):
+                client.connection.tell(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, told, body)
         return Answer(parts=[dumps_body({"offsetTable": targets})])
 
     def _targets(self, header: ResetOffsetRequest) -> dict[MessageQueue, int]:
-        parts = self._parts
-        topic = parts.topics.get(header.topic)
+        context = self._context
+        topic = context.topics.get(header.topic)
         if topic is None:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"[reset-offset] topic {header.topic} does not exist"
             )
         targets = {}
         for queue_id in range(topic.write_queue_count):
-            committed = parts.offsets.get(header.group, header.topic, queue_id)
+            committed = context.offsets.get(header.group, header.topic, queue_id)
             if committed is None or committed < 0:
                 raise RefusedError(
                     ResponseCode.SYSTEM_ERROR,
                     f"THe consumer group <{header.group}> not exist",
                 )
             if header.timestamp == -1:
-                wanted = parts.store.max_offset_in_queue(header.topic, queue_id)
+                wanted = context.store.max_offset_in_queue(header.topic, queue_id)
             else:
-                wanted = parts.store.offset_by_time(header.topic, queue_id, header.timestamp)
+                wanted = context.store.offset_by_time(header.topic, queue_id, header.timestamp)
             wanted = max(wanted, 0)
-            queue = MessageQueue(header.topic, parts.config.name, queue_id)
+            queue = MessageQueue(header.topic, context.config.name, queue_id)
             targets[queue] = wanted if header.is_force else min(wanted, committed)
         return targets
 
     async def consumer_status(self, request: Request[ConsumerStatusRequest]) -> Answer:
         """Tell the offsets that the members of a group have reached."""
         header = request.header
-        group = self._parts.consumers.get(header.group)
+        group = self._context.consumers.get(header.group)
         if group is None or not group.members:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
@@ -160,10 +174,17 @@ class ForwardingProcessor:
             except FlintError:
                 continue  # Clients in some languages never answer this.
             if answer.code == ResponseCode.SUCCESS and answer.body:
-                found = Members(loads_body(answer.body), "a consumer's status")
-                offsets = found.table("messageQueueTable")
-                table[client.client_id] = {queue_from(k): int(v) for k, v in offsets.items()}
+                table[client.client_id] = _offsets_of(answer.body)
         return Answer(parts=[dumps_body({"consumerTable": table, "messageQueueTable": {}})])
+
+
+def _offsets_of(body: bytes) -> dict[MessageQueue, int]:
+    """Return the offsets by queue that a client told; BodyError if they are none."""
+    offsets = Members(loads_body(body), "a consumer's status").table("messageQueueTable")
+    try:
+        return {queue_from(queue): int(offset) for queue, offset in offsets.items()}
+    except (TypeError, ValueError):
+        raise BodyError("a consumer's status: an offset is no integer") from None
 
 
 def _offsets_for(language: LanguageCode, targets: dict[MessageQueue, int]) -> bytes:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flintmq.broker.progress import GroupProgress
-from flintmq.broker.statistics import GROUP_GET_COUNT
-from flintmq.format.bodies.dialect import dumps_body, loads_body
-from flintmq.format.bodies.groups import group_from_json, group_table_to_json, group_to_json
-from flintmq.format.bodies.heartbeat import subscription_to_json
-from flintmq.format.codes import ResponseCode
-from flintmq.format.headers.admin import (
+from flintmq.broker.processors.consume_progress import GroupProgress
+from flintmq.broker.statistics.broker_statistics import GROUP_GET_COUNT
+from flintmq.broker.tables.offset_table import SEPARATOR
+from flintmq.format.wire.bodies.dialect import dumps_body, dumps_in_steps, loads_body
+from flintmq.format.wire.bodies.groups import group_from_json, group_to_json
+from flintmq.format.wire.bodies.heartbeat import subscription_to_json
+from flintmq.format.wire.bodies.topics import version_to_json
+from flintmq.format.wire.codes import ResponseCode
+from flintmq.format.wire.headers.admin import (
     BrokerConsumeStatsRequest,
     CloneGroupOffsetRequest,
     ConsumeStatsRequest,
@@ -19,7 +21,7 @@ from flintmq.format.headers.admin import (
     DeleteGroupRequest,
     GroupConfigRequest,
 )
-from flintmq.format.headers.clients import (
+from flintmq.format.wire.headers.clients import (
     ConsumerGroupRequest,
     NoFields,
     ProducerGroupRequest,
@@ -27,41 +29,54 @@ from flintmq.format.headers.clients import (
 from flintmq.remoting import Answer, RefusedError, Request
 
 if TYPE_CHECKING:
-    from flintmq.broker.clients import Client
-    from flintmq.broker.parts import BrokerParts
+    from flintmq.broker.context import BrokerContext
+    from flintmq.broker.tables.client_tables import Client
+    from flintmq.remoting.fair_turns import Steps
 
 
 class GroupProcessor:
     """Serves what operators ask and order about groups."""
 
-    def __init__(self, parts: BrokerParts) -> None:
-        self._parts = parts
-        self._progress = GroupProgress(parts)
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._progress = GroupProgress(context)
 
     # -- configuration -----------------------------------------------------------------------
 
     def put(self, request: Request[NoFields]) -> Answer:
         """Create a group or replace its configuration."""
-        self._parts.groups.put(group_from_json(loads_body(request.body)))
+        self._context.groups.put(group_from_json(loads_body(request.body)))
         return Answer()
 
     def delete(self, request: Request[DeleteGroupRequest]) -> Answer:
         """Forget a group and, if told so, its offsets."""
         name = request.header.group_name
-        self._parts.groups.delete(name)
+        self._context.groups.delete(name)
         if request.header.remove_offset:
-            self._parts.offsets.remove_group(name)
-        self._parts.statistics.forget_group(name)
+            self._context.offsets.remove_group(name)
+        self._context.statistics.forget_group(name)
         return Answer()
 
-    def all_configs(self, request: Request[NoFields]) -> Answer:
+    async def all_configs(self, request: Request[NoFields]) -> Answer:
         """Tell the configuration of all groups."""
-        groups = self._parts.groups
-        return Answer(parts=[dumps_body(group_table_to_json(groups, groups.version))])
+        return await self._answer(request, self._all_configs(), "configuration of groups")
+
+    def _all_configs(self) -> Steps[bytes]:
+        groups, version = self._context.groups, self._context.groups.version
+        table: dict[str, Any] = {}
+        for group in groups:
+            table[group.name] = group_to_json(group)
+            yield
+        body = {"dataVersion": version_to_json(version), "subscriptionGroupTable": table}
+        return (yield from dumps_in_steps(body))
+
+    async def _answer(self, request: Request[Any], body: Steps[bytes], name: str) -> Answer:
+        """Answer with a body that may be large, made in slices."""
+        return Answer(parts=[await self._context.turns.run(body, name, request.connection)])
 
     def config(self, request: Request[GroupConfigRequest]) -> Answer:
         """Tell the configuration of one group."""
-        group = self._parts.groups.look(request.header.group)
+        group = self._context.groups.look(request.header.group)
         if group is None:
             raise RefusedError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -74,7 +89,7 @@ class GroupProcessor:
     def consumer_connections(self, request: Request[ConsumerGroupRequest]) -> Answer:
         """Tell who consumes for a group."""
         name = request.header.consumer_group
-        group = self._parts.consumers.get(name)
+        group = self._context.consumers.get(name)
         if group is None:
             raise RefusedError(
                 ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online"
@@ -93,7 +108,7 @@ class GroupProcessor:
     def producer_connections(self, request: Request[ProducerGroupRequest]) -> Answer:
         """Tell who produces for a group."""
         name = request.header.producer_group
-        members = self._parts.producers.members(name)
+        members = self._context.producers.members(name)
         if not members:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
         return Answer(parts=[dumps_body({"connectionSet": list(map(_connection, members))})])
@@ -111,82 +126,112 @@ class GroupProcessor:
                 }
                 for one in members
             ]
-            for group, members in self._parts.producers
+            for group, members in self._context.producers
         }
         return Answer(parts=[dumps_body({"data": table})])
 
     # -- progress ----------------------------------------------------------------------------
 
-    def consume_stats(self, request: Request[ConsumeStatsRequest]) -> Answer:
+    async def consume_stats(self, request: Request[ConsumeStatsRequest]) -> Answer:
         """Tell how far a group has come."""
-        header = request.header
+        return await self._answer(
+            request, self._group_stats(request.header), "statistics of a group"
+        )
+
+    def _group_stats(self, header: ConsumeStatsRequest) -> Steps[bytes]:
         topics = (
-            [header.topic] if header.topic else self._parts.offsets.topics_of(header.consumer_group)
+            [header.topic]
+            if header.topic
+            else self._context.offsets.topics_of(header.consumer_group)
         )
         table: dict[Any, Any] = {}
         rate = 0.0
         for topic in topics:
             if self._progress.is_relevant(header.consumer_group, topic):
-                table |= self._progress.queues(header.consumer_group, topic)
+                table |= yield from self._progress.queues(header.consumer_group, topic)
                 rate += self._rate(header.consumer_group, topic)
-        return Answer(parts=[dumps_body({"consumeTps": rate, "offsetTable": table})])
+        return (yield from dumps_in_steps({"consumeTps": rate, "offsetTable": table}))
 
     def _rate(self, group: str, topic: str) -> float:
-        counter = self._parts.statistics.get(GROUP_GET_COUNT, f"{topic}@{group}")
+        counter = self._context.statistics.get(GROUP_GET_COUNT, f"{topic}@{group}")
         return 0.0 if counter is None else counter.minute.per_second
 
-    def broker_consume_stats(self, request: Request[BrokerConsumeStatsRequest]) -> Answer:
+    async def broker_consume_stats(self, request: Request[BrokerConsumeStatsRequest]) -> Answer:
         """Tell how far all groups have come."""
-        parts, total = self._parts, 0
+        steps = self._broker_stats(is_order=request.header.is_order)
+        return await self._answer(request, steps, "statistics of all groups")
+
+    def _broker_stats(self, *, is_order: bool) -> Steps[bytes]:
+        context, total = self._context, 0
+        topics_by_group: dict[str, list[str]] = {}
+        for topic, name in context.offsets.pairs():
+            topics_by_group.setdefault(name, []).append(topic)
         groups: list[dict[str, Any]] = []
-        for group in parts.groups:
+        for group in list(context.groups):
+            yield
             rows = []
-            for topic in parts.offsets.topics_of(group.name):
-                config = parts.topics.get(topic)
+            for topic in topics_by_group.get(group.name, ()):
+                config = context.topics.get(topic)
                 if (
                     config is None
-                    or (request.header.is_order and not config.order)
+                    or (is_order and not config.order)
                     or not self._progress.is_relevant(group.name, topic)
                 ):
                     continue
-                queues = self._progress.queues(group.name, topic)
+                queues = yield from self._progress.queues(group.name, topic)
                 total += sum(one["brokerOffset"] - one["consumerOffset"] for one in queues.values())
                 rows.append({"consumeTps": self._rate(group.name, topic), "offsetTable": queues})
             groups.append({group.name: rows})
-        body = {"brokerAddr": parts.address, "consumeStatsList": groups, "totalDiff": total}
-        return Answer(parts=[dumps_body(body)])
+        body = {"brokerAddr": context.address, "consumeStatsList": groups, "totalDiff": total}
+        return (yield from dumps_in_steps(body))
 
-    def time_span(self, request: Request[ConsumeTimeSpanRequest]) -> Answer:
+    async def time_span(self, request: Request[ConsumeTimeSpanRequest]) -> Answer:
         """Tell between which times the messages of a group's queues lie."""
         header = request.header
-        if header.topic not in self._parts.topics:
+        if header.topic not in self._context.topics:
             raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
-        spans = self._progress.time_spans(header.group, header.topic)
-        return Answer(parts=[dumps_body({"consumeTimeSpanSet": spans})])
 
-    def correction_offset(self, request: Request[CorrectionOffsetRequest]) -> Answer:
+        def steps() -> Steps[bytes]:
+            spans = yield from self._progress.time_spans(header.group, header.topic)
+            return (yield from dumps_in_steps({"consumeTimeSpanSet": spans}))
+
+        return await self._answer(request, steps(), "time spans of a group")
+
+    async def correction_offset(self, request: Request[CorrectionOffsetRequest]) -> Answer:
         """Tell the least offsets of other groups in a topic."""
         header = request.header
         left_out = set(filter(None, (header.filter_groups or "").split(",")))
-        offsets = self._progress.least_offsets(header.topic, header.compare_group, left_out)
+        steps = self._progress.least_offsets(header.topic, header.compare_group, left_out)
+        offsets = await self._context.turns.run(
+            steps, "least offsets of groups", request.connection
+        )
         return Answer(parts=[dumps_body({"correctionOffsets": offsets})])
 
     def clone_offset(self, request: Request[CloneGroupOffsetRequest]) -> Answer:
         """Give one group the offsets of another."""
-        header, parts = request.header, self._parts
-        topics = [header.topic] if header.topic else parts.offsets.topics_of(header.src_group)
+        header, context = request.header, self._context
+        topics = [header.topic] if header.topic else context.offsets.topics_of(header.src_group)
         for topic in topics:
-            if topic in parts.topics:
-                parts.offsets.clone(header.src_group, header.dest_group, topic)
+            if topic in context.topics:
+                context.offsets.clone(header.src_group, header.dest_group, topic)
         return Answer()
 
-    def all_offsets(self, request: Request[NoFields]) -> Answer:
+    async def all_offsets(self, request: Request[NoFields]) -> Answer:
         """Tell the offsets of all groups."""
-        return Answer(parts=[dumps_body(self._parts.offsets.to_json())])
+        return await self._answer(request, self._all_offsets(), "offsets of all groups")
+
+    def _all_offsets(self) -> Steps[bytes]:
+        # Copied before they are written down: groups go on committing in between.
+        table: dict[str, dict[int, int]] = {}
+        offsets = self._context.offsets
+        for topic, group in offsets.pairs():
+            table[f"{topic}{SEPARATOR}{group}"] = dict(offsets.queues(group, topic))
+            yield
+        return (yield from dumps_in_steps({"offsetTable": table}))
 
     def delay_offsets(self, request: Request[NoFields]) -> Answer:
         """Tell how far the delivery of delayed messages has come."""
-        progress = self._parts.store.schedule.progress()
+        progress = self._context.store.schedule.progress()
         table = {level: offset for level, (offset, _) in progress.items() if offset}
         return Answer(parts=[dumps_body({"offsetTable": table})])
 

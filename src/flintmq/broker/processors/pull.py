@@ -1,20 +1,29 @@
-"""Fetching messages of a queue, at once or when there are some."""
+"""Pulling messages of a queue; a pull that finds none can wait for some."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from flintmq.broker.held_pulls import HeldPull
-from flintmq.broker.offset_events import offset_moved_event
-from flintmq.broker.pull_terms import COMMIT_OFFSET, SUSPEND, checked_terms, suggested_broker
-from flintmq.format.codes import ResponseCode
-from flintmq.format.headers.pull import PullMessageRequest, PullMessageResponse
+from flintmq.broker.pulling.offset_events import offset_moved_event
+from flintmq.broker.pulling.pull_admission import (
+    COMMIT_OFFSET,
+    SUSPEND,
+    admit_pull,
+    suggested_broker,
+)
+from flintmq.broker.waiting.held_pulls import PULL_SIZE, HeldPull
+from flintmq.format.wire.codes import ResponseCode
+from flintmq.format.wire.headers.pull import PullMessageRequest, PullMessageResponse
 from flintmq.remoting import Answer, RefusedError, Request
 from flintmq.store.results import GetStatus
 
 if TYPE_CHECKING:
-    from flintmq.broker.parts import BrokerParts
-    from flintmq.broker.pull_terms import PullTerms
+    from collections.abc import Awaitable, Sequence
+
+    from flintmq.broker.context import BrokerContext
+    from flintmq.broker.pulling.pull_admission import AdmittedPull
+    from flintmq.remoting.processors import Outcome
+    from flintmq.store.reading.cold_reads import ColdRange
 
 _CODES: Final = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
@@ -31,47 +40,69 @@ _NOTHING_THERE: Final = frozenset({GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_M
 class PullProcessor:
     """Serves pulls."""
 
-    def __init__(self, parts: BrokerParts) -> None:
-        self._parts = parts
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._keeps_offset = context.is_slave and not context.store.config.offset_check_in_slave
 
-    def pull(self, request: Request[PullMessageRequest]) -> Answer | None:
-        """Answer with messages; a pull that finds none and may wait is held."""
+    def pull(self, request: Request[PullMessageRequest]) -> Outcome | Awaitable[Outcome]:
+        """Answer with messages; a pull that finds none and may wait is held.
+
+        One whose messages are on the disk only waits until they are loaded.
+        """
         header = request.header
-        terms = checked_terms(self._parts, header)
-        if header.sys_flag & COMMIT_OFFSET:
-            self._parts.offsets.commit(
+        admitted = admit_pull(self._context, header)
+        if header.sys_flag & COMMIT_OFFSET and not self._context.is_slave:
+            self._context.offsets.commit(
                 header.consumer_group, header.topic, header.queue_id, header.commit_offset
             )
-        answer = self._read(header, terms)
+        if self._cold_ranges(header, admitted):
+            return self._pull_cold(header, admitted)
+        answer = self._read(header, admitted)
         if answer.code != ResponseCode.PULL_NOT_FOUND or not header.sys_flag & SUSPEND:
             return answer
-        config = self._parts.config
+        config = self._context.config
         timeout_ms = header.suspend_timeout_millis
         held = HeldPull(
             (header.topic, header.queue_id),
             header.queue_offset,
-            terms.message_filter,
+            admitted.message_filter,
+            request.connection,
             answer=lambda: request.answer(self._read_after_all(header)),
-            is_gone=lambda: request.connection.is_closed,
+            size=PULL_SIZE + len(header.subscription or ""),
         )
         timeout_ms = timeout_ms if config.long_polling else config.short_polling_ms
-        return None if self._parts.held.hold(held, timeout_ms) else answer
+        return None if self._context.held.hold(held, timeout_ms) else answer
 
-    def _read_after_all(self, header: PullMessageRequest) -> Answer:
-        """Answer a pull that was held; what it may read can have changed meanwhile."""
-        try:
-            terms = checked_terms(self._parts, header)
-        except RefusedError as refusal:
-            return Answer(refusal.code, remark=refusal.remark)
-        return self._read(header, terms)
-
-    def _read(self, header: PullMessageRequest, terms: PullTerms) -> Answer:
-        result = self._parts.store.get_messages(
+    def _cold_ranges(
+        self, header: PullMessageRequest, admitted: AdmittedPull
+    ) -> Sequence[ColdRange]:
+        return self._context.store.reader.cold_ranges(
             header.topic,
             header.queue_id,
             header.queue_offset,
             header.max_msg_nums,
-            terms.message_filter,
+            admitted.message_filter,
+        )
+
+    async def _pull_cold(self, header: PullMessageRequest, admitted: AdmittedPull) -> Answer:
+        await self._context.cold_loads.load(lambda: self._cold_ranges(header, admitted))
+        return self._read_after_all(header)
+
+    def _read_after_all(self, header: PullMessageRequest) -> Answer:
+        """Answer a pull that has waited; what it may read can have changed meanwhile."""
+        try:
+            admitted = admit_pull(self._context, header)
+        except RefusedError as refusal:
+            return Answer(refusal.code, remark=refusal.remark)
+        return self._read(header, admitted)
+
+    def _read(self, header: PullMessageRequest, admitted: AdmittedPull) -> Answer:
+        result = self._context.store.get_messages(
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            header.max_msg_nums,
+            admitted.message_filter,
         )
         if result is None:
             return Answer(ResponseCode.SYSTEM_ERROR, remark="store getMessage return null")
@@ -80,20 +111,24 @@ class PullProcessor:
             code = ResponseCode.PULL_OFFSET_MOVED if moved else ResponseCode.PULL_NOT_FOUND
         else:
             code = _CODES[result.status]
+        suggested = suggested_broker(self._context.config, result, admitted.group)
+        if code == ResponseCode.PULL_OFFSET_MOVED and self._keeps_offset:
+            # A slave may only not have got there yet: its master knows better.
+            code, suggested = ResponseCode.PULL_RETRY_IMMEDIATELY, admitted.group.broker_id
         answer_header = PullMessageResponse(
-            suggest_which_broker_id=suggested_broker(self._parts.config, result, terms.group),
+            suggest_which_broker_id=suggested,
             next_begin_offset=result.next_begin_offset,
             min_offset=result.min_offset,
             max_offset=result.max_offset,
         )
-        if code == ResponseCode.PULL_OFFSET_MOVED:
-            self._parts.store.put(offset_moved_event(self._parts, header, result))
+        if code == ResponseCode.PULL_OFFSET_MOVED and not self._context.is_slave:
+            self._context.store.put(offset_moved_event(self._context, header, result))
         if code != ResponseCode.SUCCESS:
             result.release()
             return Answer(code, answer_header, result.status.value)
-        self._parts.statistics.add_get(
+        self._context.statistics.add_get(
             header.topic, header.consumer_group, len(result), result.total_size
         )
         return Answer(
-            code, answer_header, result.status.value, parts=result.parts, release=result.release
+            code, answer_header, result.status.value, parts=result.pieces, release=result.release
         )

@@ -1,14 +1,14 @@
-"""Looking messages up: by key, by id, by their place in a queue."""
+"""Looking messages up: by key, by id, by their offset in a queue."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from flintmq.broker.tag_filter import filter_for
-from flintmq.format.bodies.dialect import dumps_body
-from flintmq.format.bodies.heartbeat import subscription_to_json
-from flintmq.format.codes import ResponseCode
-from flintmq.format.headers.query import (
+from flintmq.broker.filtering.tag_filter import filter_for
+from flintmq.format.wire.bodies.dialect import dumps_body
+from flintmq.format.wire.bodies.heartbeat import subscription_to_json
+from flintmq.format.wire.codes import ResponseCode
+from flintmq.format.wire.headers.query import (
     QueryConsumeQueueRequest,
     QueryMessageRequest,
     QueryMessageResponse,
@@ -17,7 +17,9 @@ from flintmq.format.headers.query import (
 from flintmq.remoting import Answer, RefusedError, Request
 
 if TYPE_CHECKING:
-    from flintmq.broker.parts import BrokerParts
+    from flintmq.broker.context import BrokerContext
+    from flintmq.broker.filtering.pull_filter import PullFilter
+    from flintmq.model.subscription import Subscription
 
 UNIT_COUNT_MAX: Final = 1000
 """Units of a queue that one answer shows."""
@@ -26,18 +28,21 @@ UNIT_COUNT_MAX: Final = 1000
 class QueryProcessor:
     """Serves searches."""
 
-    def __init__(self, parts: BrokerParts) -> None:
-        self._parts = parts
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
 
-    def by_key(self, request: Request[QueryMessageRequest]) -> Answer:
+    async def by_key(self, request: Request[QueryMessageRequest]) -> Answer:
         """Tell the messages of a key; clients compare the keys themselves."""
-        header, store = request.header, self._parts.store
+        header, store = request.header, self._context.store
         count_max = min(header.max_num, store.config.query_count_max)
         if header.unique_key_query:
             count_max = store.config.default_query_count_max
-        found = store.query(
+        steps = store.key_offsets(
             header.topic, header.key, count_max, header.begin_timestamp, header.end_timestamp
         )
+        offsets = await self._context.turns.run(steps, "query by key", request.connection)
+        await self._context.cold_loads.load(lambda: store.reader.cold_reads.of_records(offsets))
+        found = store.reader.records_at(offsets)
         if not found.slices:
             # Who finds nothing is not told either how far the index has come.
             nothing = QueryMessageResponse(
@@ -49,12 +54,14 @@ class QueryProcessor:
             index_last_update_timestamp=found.last_update_timestamp,
             index_last_update_phyoffset=found.last_update_offset,
         )
-        parts = [piece.view for piece in found.slices]
-        return Answer(header=answer, parts=parts, release=found.release)
+        views = [piece.view for piece in found.slices]
+        return Answer(header=answer, parts=views, release=found.release)
 
-    def by_offset(self, request: Request[ViewMessageRequest]) -> Answer:
+    async def by_offset(self, request: Request[ViewMessageRequest]) -> Answer:
         """Tell the record at a physical offset."""
-        piece = self._parts.store.select(request.header.offset)
+        offset, store = request.header.offset, self._context.store
+        await self._context.cold_loads.load(lambda: store.reader.cold_reads.of_records([offset]))
+        piece = store.select(offset)
         if piece is None:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
@@ -64,7 +71,7 @@ class QueryProcessor:
 
     def queue_units(self, request: Request[QueryConsumeQueueRequest]) -> Answer:
         """Tell units of a queue, judged by a group's subscription if one is named."""
-        header, store = request.header, self._parts.store
+        header, store = request.header, self._context.store
         store.dispatch()
         queue = store.queues.get(header.topic, header.queue_id)
         if queue is None:
@@ -79,7 +86,7 @@ class QueryProcessor:
         if header.consumer_group:
             offline = f"{header.consumer_group}@{header.topic} is not online!"
             body["filterData"] = offline if subscription is None else "null"
-        chosen = None if subscription is None else filter_for(subscription)
+        chosen = None if subscription is None else self._filter(header, subscription)
         end = min(header.index + min(max(header.count, 0), UNIT_COUNT_MAX), queue.max_offset)
         if not queue.min_offset <= header.index < queue.max_offset:
             place = f"{header.index} of {header.queue_id}@{header.topic}"
@@ -105,8 +112,15 @@ class QueryProcessor:
             body["subscriptionData"] = subscription_to_json(subscription)
         return Answer(parts=[dumps_body(body)])
 
-    def _subscription(self, header: QueryConsumeQueueRequest) -> Any:
+    def _filter(
+        self, header: QueryConsumeQueueRequest, subscription: Subscription
+    ) -> PullFilter | None:
+        if subscription.is_tag:
+            return filter_for(subscription)
+        return self._context.filters.filter_of(header.topic, header.consumer_group or "")
+
+    def _subscription(self, header: QueryConsumeQueueRequest) -> Subscription | None:
         if not header.consumer_group:
             return None
-        group = self._parts.consumers.get(header.consumer_group)
+        group = self._context.consumers.get(header.consumer_group)
         return None if group is None else group.subscriptions.get(header.topic)

@@ -2,43 +2,43 @@
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING, Final
 
-from flintmq.broker import half_messages
-from flintmq.broker.batch_bodies import unpacked_batch
-from flintmq.broker.put_answers import PUT_CODES, put_remark
-from flintmq.broker.received_messages import received_message
-from flintmq.broker.stored_answer import SharedAnswer, StoredAnswer
-from flintmq.broker.stored_text import received_properties
-from flintmq.broker.topics import TopicLimitError
-from flintmq.format.codes import ResponseCode
+from flintmq.broker.sending.batch_bodies import unpacked_batch
+from flintmq.broker.sending.put_answers import PUT_CODES, put_remark
+from flintmq.broker.sending.received_messages import received_message
+from flintmq.broker.sending.received_properties import received_properties
+from flintmq.broker.sending.send_admission import admit_send, check_batch, check_transaction
+from flintmq.broker.sending.stored_answer import SharedAnswer, StoredAnswer
+from flintmq.broker.transactions import half_messages
 from flintmq.format.errors import CompressionError
-from flintmq.format.headers.send import SendMessageRequest
-from flintmq.format.sys_flag import MULTI_TAGS
-from flintmq.format.topic_names import name_fault
-from flintmq.model.message import Message, MessageBatch
+from flintmq.format.wire.codes import ResponseCode
+from flintmq.format.wire.headers.send import SendMessageRequest
+from flintmq.model.message import MessageBatch, PutMessage
 from flintmq.model.property_names import TRAN_MSG
-from flintmq.model.topic_config import Perm, TopicConfig
 from flintmq.model.topics import DLQ_PREFIX, RETRY_PREFIX
 from flintmq.remoting import Answer, RefusedError, Request
+from flintmq.remoting.processors import failed
+from flintmq.store.results import PutStatus
 
 if TYPE_CHECKING:
-    from flintmq.broker.parts import BrokerParts
-    from flintmq.format.headers.send_back import SendBackRequest
+    from flintmq.broker.context import BrokerContext
+    from flintmq.broker.sending.send_admission import AdmittedSend
+    from flintmq.format.wire.headers.send_back import SendBackRequest
     from flintmq.model.group_config import GroupConfig
     from flintmq.store.results import PutResult
 
-_WRITE: Final = int(Perm.WRITE)
-"""As a plain number: a flag of an enum takes ten times as long to test."""
 MAX_RECONSUME_SINCE: Final = 121
-"""Requests of earlier releases do not say after how many times a message is dead."""
+"""Clients of earlier releases do not say how often a message may be tried again."""
 
 
 def reconsume_times_max(
     request: Request[SendMessageRequest] | Request[SendBackRequest], group: GroupConfig
 ) -> int:
-    """Return after how many times a message of a group is dead: as asked for, else as set."""
+    """Return how often a message is tried again before it goes to the dead letters.
+
+    The request says so; if it does not, the configuration of the group does.
+    """
     wanted = request.header.max_reconsume_times
     if wanted is not None and request.command.version >= MAX_RECONSUME_SINCE:
         return wanted
@@ -48,165 +48,109 @@ def reconsume_times_max(
 class SendProcessor:
     """Stores what clients send."""
 
-    def __init__(self, parts: BrokerParts) -> None:
-        self._parts = parts
-        self._shared = SharedAnswer.of(parts.config)
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._shared = SharedAnswer.of(context.config)
 
     def send(self, request: Request[SendMessageRequest]) -> Answer | None:
         """Store a message or batch; the answer may have to wait for the disk."""
+        late = self._context.late_sends
+        if late.count and not late.is_retrying and self._hold(request):
+            return None
         header = request.header
         try:
-            topic = self.checked_topic(request)
-            queue_id = self.checked_queue_id(header, topic)
-            result = self._put(request, topic, queue_id)
+            admitted = admit_send(self._context, header)
+            result = self._put(request, admitted)
         except RefusedError as refusal:
-            return Answer(refusal.code, self._always().header, refusal.remark)
+            return Answer(refusal.code, self._shared_answer().header, refusal.remark)
         if result.ok and result.wait_for_flush:
-            self._parts.puts.when_done(
-                result, lambda final: request.answer(self._answer(final, header.topic, queue_id))
+            self._context.puts.when_done(
+                result,
+                lambda final: request.answer(self._answer(final, header.topic, admitted.queue_id)),
             )
             return None
-        return self._answer(result, header.topic, queue_id)
+        if (
+            result.status is PutStatus.CREATE_MAPPED_FILE_FAILED
+            and self._context.store.is_next_file_late
+            and (late.wait_on() if late.is_retrying else self._hold(request))
+        ):
+            return None
+        return self._answer(result, header.topic, admitted.queue_id)
 
-    # -- checks ------------------------------------------------------------------------------
+    def _hold(self, request: Request[SendMessageRequest]) -> bool:
+        """Have a send wait for the next file of the log, unless too many do."""
+        body = request.body
 
-    def checked_topic(self, request: Request[SendMessageRequest]) -> TopicConfig:
-        """Return the topic of a send, made if it may be; RefusedError if it may not be sent to."""
-        parts, header = self._parts, request.header
-        config = parts.config
-        if parts.puts.waiting_count >= config.send_queue_capacity:
-            raise RefusedError(
-                ResponseCode.SYSTEM_BUSY,
-                f"[OVERLOAD]the disk is slow: {parts.puts.waiting_count} messages wait for it, "
-                f"sendThreadPoolQueueCapacity is {config.send_queue_capacity}",
-            )
-        if config.accept_sends_from_ms and parts.clock.now_ms() < config.accept_sends_from_ms:
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR,
-                f"broker unable to service, until {config.accept_sends_from_ms}",
-            )
-        if not parts.topics.may_be_sent_to(header.topic):
-            raise RefusedError(
-                ResponseCode.NO_PERMISSION,
-                f"Sending message to topic[{header.topic}] is forbidden.",
-            )
-        topic = parts.topics.get(header.topic)
-        if topic is None:
-            topic = self._new_topic(header)
-        if not config.permission & _WRITE and topic.order:
-            raise RefusedError(
-                ResponseCode.NO_PERMISSION, f"the broker[{config.ip1}] sending message is forbidden"
-            )
-        return topic
+        def retry() -> None:
+            # The connection has let go of the body, as of any request that is answered later.
+            request.command.body = body
+            try:
+                answer = self.send(request)
+            except Exception as error:
+                answer = failed(request.command.code, error)
+            finally:
+                request.command.body = b""
+            if answer is not None:
+                request.answer(answer)
 
-    def _new_topic(self, header: SendMessageRequest) -> TopicConfig:
-        fault = name_fault(header.topic)
-        if fault is not None:
-            raise RefusedError(ResponseCode.SYSTEM_ERROR, fault)
-        topics = self._parts.topics
-        try:
-            made = topics.create_on_send(
-                header.topic,
-                header.default_topic,
-                header.default_topic_queue_nums,
-                unit=header.unit_mode,
-            )
-            if made is None and header.topic.startswith(RETRY_PREFIX):
-                made = topics.ensure(header.topic, 1)
-        except TopicLimitError as error:
-            raise RefusedError(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        if made is None:
-            raise RefusedError(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{header.topic}] not exist, apply first please!",
-            )
-        return made
-
-    def checked_queue_id(self, header: SendMessageRequest, topic: TopicConfig) -> int:
-        """Return the queue of a send; a negative one is any that can be written to."""
-        count = max(topic.write_queue_count, topic.read_queue_count)
-        if header.queue_id >= count:
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR,
-                f"request queueId[{header.queue_id}] is illegal, {topic.name} has {count} queues",
-            )
-        if header.queue_id >= 0:
-            return header.queue_id
-        return random.randrange(max(topic.write_queue_count, 1))
+        size = len(body) + len(request.header.properties or "")
+        return self._context.late_sends.hold(size, retry)
 
     # -- storing -----------------------------------------------------------------------------
 
-    def _put(
-        self, request: Request[SendMessageRequest], topic: TopicConfig, queue_id: int
-    ) -> PutResult:
+    def _put(self, request: Request[SendMessageRequest], admitted: AdmittedSend) -> PutResult:
         header = request.header
-        sys_flag = header.sys_flag
-        if topic.filter_type == "MULTI_TAG":
-            sys_flag |= MULTI_TAGS
-        properties, text = received_properties(header.properties, self._parts.config.cluster)
+        properties, text = received_properties(header.properties, self._context.config.cluster)
         if header.batch:
-            return self._put_batch(request, queue_id, sys_flag, properties, text)
-        target, queue_id = self._dead_letter_or(request, queue_id)
+            return self._put_batch(request, admitted, properties, text)
+        target, queue_id = self._target_of(request, admitted.queue_id)
         message = received_message(
-            Message,
+            PutMessage,
             request,
             topic=target,
             queue_id=queue_id,
-            sys_flag=sys_flag,
+            sys_flag=admitted.sys_flag,
             properties=properties,
             text=text,
-            store_host=self._parts.store_host,
+            store_host=self._context.store_host,
         )
         if properties.get(TRAN_MSG, "").lower() == "true":
-            config = self._parts.config
-            if config.reject_transactions:
-                raise RefusedError(
-                    ResponseCode.NO_PERMISSION,
-                    f"the broker[{config.ip1}] sending transaction message is forbidden",
-                )
+            check_transaction(self._context)
             message = half_messages.half_of(message)
-        return self._parts.store.put(message)
+        return self._context.store.put(message)
 
     def _put_batch(
         self,
         request: Request[SendMessageRequest],
-        queue_id: int,
-        sys_flag: int,
+        admitted: AdmittedSend,
         properties: dict[str, str],
         text: bytes,
     ) -> PutResult:
-        header = request.header
-        if header.topic.startswith(RETRY_PREFIX):
-            raise RefusedError(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"batch request does not support retry group {header.topic}",
-            )
+        check_batch(request.header)
         batch = received_message(
             MessageBatch,
             request,
-            topic=header.topic,
-            queue_id=queue_id,
-            sys_flag=sys_flag,
+            topic=request.header.topic,
+            queue_id=admitted.queue_id,
+            sys_flag=admitted.sys_flag,
             properties=properties,
             text=text,
-            store_host=self._parts.store_host,
+            store_host=self._context.store_host,
         )
-        store = self._parts.store
+        store = self._context.store
         try:
             batch = unpacked_batch(batch, limit=store.config.max_message_size)
         except CompressionError as error:
             raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, f"batch refused: {error}") from error
         return store.put_batch(batch)
 
-    def _dead_letter_or(
-        self, request: Request[SendMessageRequest], queue_id: int
-    ) -> tuple[str, int]:
-        """Return where a message goes: a retry too many goes to the dead letters."""
+    def _target_of(self, request: Request[SendMessageRequest], queue_id: int) -> tuple[str, int]:
+        """Return topic and queue of a message; one that was tried too often is a dead letter."""
         header = request.header
         if not header.topic.startswith(RETRY_PREFIX):
             return header.topic, queue_id
         group = header.topic.removeprefix(RETRY_PREFIX)
-        config = self._parts.groups.get(group)
+        config = self._context.groups.get(group)
         if config is None:
             raise RefusedError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -215,24 +159,24 @@ class SendProcessor:
         if (header.reconsume_times or 0) < reconsume_times_max(request, config):
             return header.topic, queue_id
         dead = DLQ_PREFIX + group
-        self._parts.topics.ensure(dead, 1)
+        self._context.topics.ensure(dead, 1)
         return dead, 0
 
     # -- answers -----------------------------------------------------------------------------
 
-    def _always(self) -> SharedAnswer:
-        config = self._parts.config
+    def _shared_answer(self) -> SharedAnswer:
+        config = self._context.config
         if config is not self._shared.config:
             self._shared = SharedAnswer.of(config)
         return self._shared
 
     def _answer(self, result: PutResult, topic: str, queue_id: int) -> Answer:
-        shared = self._always()
+        shared = self._shared_answer()
         if result.ok:
             code, remark = ResponseCode.SUCCESS, None
         else:
             code, remark = PUT_CODES[result.status], put_remark(result)
             if not result.status.stored:
                 return Answer(code, shared.header, remark)
-        self._parts.statistics.add_put(topic, result.message_count, result.size)
+        self._context.statistics.add_put(topic, result.message_count, result.size)
         return StoredAnswer(code, shared, remark, result, queue_id)

@@ -1,10 +1,12 @@
-"""Which request is handled by which function."""
+"""Which request is handled by which function, and which requests can be handled in bulk."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+from typing import TYPE_CHECKING, Any, Final
 
-from flintmq.broker.processors.broker import BrokerProcessor
+from flintmq.broker.processors.access import AccessProcessor
+from flintmq.broker.processors.broker_admin import BrokerProcessor
 from flintmq.broker.processors.clients import ClientProcessor
 from flintmq.broker.processors.forwarding import ForwardingProcessor
 from flintmq.broker.processors.groups import GroupProcessor
@@ -16,23 +18,155 @@ from flintmq.broker.processors.send import SendProcessor
 from flintmq.broker.processors.send_back import SendBackProcessor
 from flintmq.broker.processors.topics import TopicProcessor
 from flintmq.broker.processors.transactions import TransactionProcessor
-from flintmq.format.codes import RequestCode
-from flintmq.remoting import ProcessorTable
+from flintmq.broker.pulling.pull_fast_path import PullFastPath
+from flintmq.broker.sending.send_fast_path import SendFastPath
+from flintmq.broker.waiting.saved_answers import SavedAnswers
+from flintmq.format.wire.codes import RequestCode, ResponseCode
+from flintmq.model.topics import DLQ_PREFIX, RETRY_PREFIX
+from flintmq.remoting import Answer, RequestTable
+from flintmq.remoting.request_table import admit_all
 
 if TYPE_CHECKING:
-    from flintmq.broker.parts import BrokerParts
-    from flintmq.remoting.processors import Processor
+    from collections.abc import Awaitable
+
+    from flintmq.broker.context import BrokerContext
+    from flintmq.broker.waiting.saved_answers import TopicsOf
+    from flintmq.format.wire.headers.send import SendMessageRequest
+    from flintmq.format.wire.headers.send_back import SendBackRequest
+    from flintmq.remoting import Request
+    from flintmq.remoting.processors import Outcome, Processor
+    from flintmq.remoting.request_table import BulkHandler
 
 
-def processor_table(parts: BrokerParts) -> ProcessorTable:
+def request_table(context: BrokerContext) -> RequestTable:
+    """Return who handles the requests of a broker, by their codes."""
+    access, sends = context.access, SendFastPath(context)
+    return RequestTable(
+        processors(context),
+        bulk=bulk_handlers(context, sends),
+        reads=None if context.is_slave else sends,
+        admit=admit_all if access is None else access.admit,
+    )
+
+
+def processors(context: BrokerContext) -> dict[int, Processor]:
     """Return the processors of a broker by request code."""
-    return ProcessorTable(_messages(parts) | _clients(parts) | _administration(parts))
+    found = _messages(context) | _clients(context) | _administration(context) | _access(context)
+    for code in found.keys() - _SENT_TO.keys():
+        found[code] = _without_body(found[code])
+    guard = SavedAnswers(context.topics, context.groups).guard
+    for code in _CHANGES:
+        found[code] = guard(found[code])
+    for acknowledged, topics_of in _SENT_TO.items():
+        found[acknowledged] = guard(found[acknowledged], topics_of)
+    if context.is_slave:
+        found |= {code: _refusing(answer) for code, answer in _REFUSED_BY_SLAVES.items()}
+    return found
 
 
-def _messages(parts: BrokerParts) -> dict[int, Processor]:
-    send, pull, query = SendProcessor(parts), PullProcessor(parts), QueryProcessor(parts)
-    back, transactions = SendBackProcessor(parts), TransactionProcessor(parts)
-    replies, offsets = ReplyProcessor(parts, send), OffsetProcessor(parts)
+def _refusing(answer: Answer) -> Processor:
+    """Return a processor that does nothing, and says so."""
+
+    def refuse(request: Request[Any]) -> Answer:
+        return answer
+
+    return refuse
+
+
+def _without_body(processor: Processor) -> Processor:
+    """Return a processor that keeps nothing of what a request brought while it is worked on.
+
+    A peer may put megabytes into thousands of requests that wait; their typed headers are enough.
+    """
+
+    @functools.wraps(processor)
+    def run(request: Request[Any]) -> Outcome | Awaitable[Outcome]:
+        outcome = processor(request)
+        if outcome is not None and not isinstance(outcome, Answer):
+            request.command.body, request.command.ext_fields = b"", {}
+        return outcome
+
+    return run
+
+
+def _topics_sent_to(request: Request[SendMessageRequest]) -> tuple[str, ...]:
+    topic = request.header.topic
+    if not topic.startswith(RETRY_PREFIX):
+        return (topic,)
+    return topic, DLQ_PREFIX + topic.removeprefix(RETRY_PREFIX)
+
+
+def _topics_sent_back_to(request: Request[SendBackRequest]) -> tuple[str, ...]:
+    group = request.header.group
+    return RETRY_PREFIX + group, DLQ_PREFIX + group
+
+
+_SENT_TO: Final[dict[int, TopicsOf]] = {
+    RequestCode.SEND_MESSAGE: _topics_sent_to,
+    RequestCode.SEND_MESSAGE_V2: _topics_sent_to,
+    RequestCode.SEND_BATCH_MESSAGE: _topics_sent_to,
+    RequestCode.CONSUMER_SEND_MSG_BACK: _topics_sent_back_to,
+}
+"""The requests whose answers acknowledge messages, and where these go."""
+
+_CHANGES: Final = (
+    RequestCode.SEND_REPLY_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE_V2,
+    RequestCode.END_TRANSACTION,
+    RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.DELETE_TOPIC_IN_BROKER,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP,
+)
+"""The requests whose answers promise that a topic or a group is as it was asked for."""
+
+
+_NO_MESSAGES: Final = Answer(
+    ResponseCode.SERVICE_NOT_AVAILABLE, remark="this broker is a slave and takes no messages"
+)
+_NO_CHANGES: Final = Answer(
+    ResponseCode.SYSTEM_ERROR,
+    remark="Can't modify topic or subscription group from slave broker, "
+    "please execute it from master broker.",
+)
+_REFUSED_BY_SLAVES: Final = {
+    RequestCode.SEND_MESSAGE: _NO_MESSAGES,
+    RequestCode.SEND_MESSAGE_V2: _NO_MESSAGES,
+    RequestCode.SEND_BATCH_MESSAGE: _NO_MESSAGES,
+    RequestCode.SEND_REPLY_MESSAGE: _NO_MESSAGES,
+    RequestCode.SEND_REPLY_MESSAGE_V2: _NO_MESSAGES,
+    RequestCode.CONSUMER_SEND_MSG_BACK: Answer(
+        ResponseCode.SYSTEM_ERROR, remark="this broker is a slave and takes no messages"
+    ),
+    RequestCode.END_TRANSACTION: Answer(
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+        remark="Message store is slave mode, so end transaction is forbidden. ",
+    ),
+    RequestCode.RESUME_CHECK_HALF_MESSAGE: _NO_CHANGES,
+    RequestCode.UPDATE_AND_CREATE_TOPIC: _NO_CHANGES,
+    RequestCode.DELETE_TOPIC_IN_BROKER: _NO_CHANGES,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _NO_CHANGES,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: _NO_CHANGES,
+}
+"""What a slave says instead of changing anything that only its master may change."""
+
+
+def bulk_handlers(context: BrokerContext, sends: SendFastPath) -> dict[int, BulkHandler]:
+    """Return the bulk handlers of a broker by request code; all else goes to processors only."""
+    pulls = PullFastPath(context)
+    if context.is_slave:
+        return {RequestCode.PULL_MESSAGE: pulls}
+    return {
+        RequestCode.SEND_MESSAGE_V2: sends,
+        RequestCode.SEND_BATCH_MESSAGE: sends,
+        RequestCode.PULL_MESSAGE: pulls,
+    }
+
+
+def _messages(context: BrokerContext) -> dict[int, Processor]:
+    send, pull, query = SendProcessor(context), PullProcessor(context), QueryProcessor(context)
+    back, transactions = SendBackProcessor(context), TransactionProcessor(context)
+    replies, offsets = ReplyProcessor(context), OffsetProcessor(context)
     return {
         RequestCode.SEND_MESSAGE: send.send,
         RequestCode.SEND_MESSAGE_V2: send.send,
@@ -56,8 +190,8 @@ def _messages(parts: BrokerParts) -> dict[int, Processor]:
     }
 
 
-def _clients(parts: BrokerParts) -> dict[int, Processor]:
-    clients, forwarding = ClientProcessor(parts), ForwardingProcessor(parts)
+def _clients(context: BrokerContext) -> dict[int, Processor]:
+    clients, forwarding = ClientProcessor(context), ForwardingProcessor(context)
     return {
         RequestCode.HEART_BEAT: clients.heartbeat,
         RequestCode.UNREGISTER_CLIENT: clients.unregister,
@@ -72,8 +206,23 @@ def _clients(parts: BrokerParts) -> dict[int, Processor]:
     }
 
 
-def _administration(parts: BrokerParts) -> dict[int, Processor]:
-    topics, groups, broker = TopicProcessor(parts), GroupProcessor(parts), BrokerProcessor(parts)
+def _access(context: BrokerContext) -> dict[int, Processor]:
+    access = AccessProcessor(context)
+    return {
+        RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: access.update_account,
+        RequestCode.DELETE_ACL_CONFIG: access.delete_account,
+        RequestCode.GET_BROKER_CLUSTER_ACL_INFO: access.versions,
+        RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: access.update_white_addresses,
+        RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG: access.configuration,
+    }
+
+
+def _administration(context: BrokerContext) -> dict[int, Processor]:
+    topics, groups, broker = (
+        TopicProcessor(context),
+        GroupProcessor(context),
+        BrokerProcessor(context),
+    )
     return {
         RequestCode.UPDATE_AND_CREATE_TOPIC: topics.create,
         RequestCode.DELETE_TOPIC_IN_BROKER: topics.delete,

@@ -14,22 +14,25 @@ from pyspark.sql.types import StructType
 
 from flintmq.client.errors import ClientError
 from flintmq.client.instance import ClientInstance
-from flintmq.format.bodies.dialect import Members, loads_body
-from flintmq.format.codes import RequestCode
+from flintmq.format.wire.bodies.dialect import Members, loads_body
+from flintmq.format.wire.codes import RequestCode
 from flintmq.remoting import RemotingError
-from flintmq.spark.failures import JobError
-from flintmq.spark.jobs.stores import FORMAT, Damages
+from flintmq.spark.jobs.damages import Damages, added
+from flintmq.spark.jobs.job_input import LiveInput
+from flintmq.spark.jobs.live_losses import PlannedLosses, find_losses
+from flintmq.spark.jobs.store_tables import FORMAT
 from flintmq.spark.live.cluster import Cluster
-from flintmq.spark.live.columns import LIVE
-from flintmq.spark.live.connection import NAMESRV
-from flintmq.spark.live.options import parse_batch
+from flintmq.spark.live.cluster_options import NAMESRV
+from flintmq.spark.live.live_columns import LIVE
+from flintmq.spark.live.live_session import LiveSession
+from flintmq.spark.live.places import ProvenRange, places_to_json
 from flintmq.spark.live.planning import batch_ranges
 from flintmq.spark.live.ranges import QueueRange, to_json
 from flintmq.spark.live.selection import ASSIGN, SELECTIONS
-from flintmq.spark.live.session import LiveSession
-from flintmq.spark.offset_table import ENDING, STARTING
-from flintmq.spark.options import Source
-from flintmq.spark.tables import table_of
+from flintmq.spark.options.offset_bounds import ENDING, STARTING
+from flintmq.spark.options.store_options import Source
+from flintmq.spark.runtime.failures import JobError
+from flintmq.spark.stored.tables import row_source_of
 
 _PLACE: Final = "path"
 """A column that jobs group by: what a directory is to stores, a broker is to a cluster."""
@@ -48,19 +51,21 @@ _GroupOffset = tuple[str, str, int, int, int, int, str, str]
 
 
 class LiveTables:
-    """The tables of live topics, as options of the data source name them, at this moment."""
+    """The tables of live topics at this moment."""
 
-    def __init__(self, spark: SparkSession, options: Mapping[str, str]) -> None:
+    def __init__(self, spark: SparkSession, source: LiveInput) -> None:
         self._spark = spark
-        read = parse_batch(options)
+        read = self._read_options = source.read
+        self._planned_losses = PlannedLosses(fail=read.fail_on_data_loss)
         with LiveSession(read.connection) as session:
             cluster = Cluster(session.client, read)
-            self._ranges = session.run(batch_ranges(cluster, read))
+            self._proven = session.run(batch_ranges(cluster, read, self._planned_losses))
+        self._ranges = [one.wanted for one in self._proven]
         self._connection = read.connection
         self._others = {
-            name: value for name, value in options.items() if name.lower() not in _CHOICES
+            name: value for name, value in source.options.items() if name.lower() not in _CHOICES
         }
-        self.name = f"{NAMESRV} {read.connection.namesrv}"
+        self.names = (f"{NAMESRV} {read.connection.namesrv}",)
         """How reports call the cluster."""
 
     def messages(
@@ -75,22 +80,22 @@ class LiveTables:
         table = self._read(schema, self._chosen(options))
         return table.withColumn(_PLACE, F.col("brokerName")) if _PLACE in wanted else table
 
-    def _chosen(self, options: Mapping[str, str] | None) -> list[QueueRange]:
+    def _chosen(self, options: Mapping[str, str] | None) -> list[ProvenRange]:
         topic = (options or {}).get("topic")
         if topic is None:
-            return self._ranges
-        return [one for one in self._ranges if one.queue.topic in topic.split(",")]
+            return self._proven
+        return [one for one in self._proven if one.wanted.queue.topic in topic.split(",")]
 
-    def _read(self, schema: StructType, ranges: list[QueueRange]) -> DataFrame:
+    def _read(self, schema: StructType, ranges: list[ProvenRange]) -> DataFrame:
         if not ranges:
             return self._spark.createDataFrame([], schema)
         queues: dict[str, dict[str, list[int]]] = {}
-        for (topic, broker, queue_id), _, _ in ranges:
+        for topic, broker, queue_id in (one.wanted.queue for one in ranges):
             queues.setdefault(topic, {}).setdefault(broker, []).append(queue_id)
         bounds = {
             ASSIGN: queues,
-            STARTING: to_json({one.queue: one.start for one in ranges}),
-            ENDING: to_json({one.queue: one.end for one in ranges}),
+            STARTING: to_json({one.wanted.queue: one.wanted.start for one in ranges}),
+            ENDING: places_to_json({one.wanted.queue: one.end for one in ranges}),
         }
         reader = self._spark.read.format(FORMAT).schema(schema).options(**self._others)
         return reader.options(**{name: json.dumps(it) for name, it in bounds.items()}).load()
@@ -101,11 +106,15 @@ class LiveTables:
             raise JobError(f"a cluster has no table {source.value}; store directories have")
         with LiveSession(self._connection) as session:
             rows = session.run(_group_offsets(session.client, self._ranges))
-        return self._spark.createDataFrame(rows, table_of(source).columns.struct())
+        return self._spark.createDataFrame(rows, row_source_of(source).columns.struct())
 
     def damages(self) -> Damages:
-        """Return nothing: a broker serves whole messages only."""
-        return Damages()
+        """Return what is missing; nothing where that would have been an error."""
+        options = self._read_options
+        if options.fail_on_data_loss:
+            return Damages()
+        found = find_losses(self._spark.sparkContext, self._proven, options)
+        return added([self._planned_losses.damages(), found])
 
 
 async def _group_offsets(client: ClientInstance, ranges: list[QueueRange]) -> list[_GroupOffset]:

@@ -5,7 +5,9 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from enum import Enum
 from typing import Final
 
-from flintmq.client.consume_from import QueueBounds
+from flintmq.client.assigning.consume_from import QueueBounds
+from flintmq.client.assigning.offset_store import RemoteOffsets
+from flintmq.client.assigning.subscriptions import Subscriptions
 from flintmq.client.errors import (
     ClientError,
     NoRouteError,
@@ -13,22 +15,22 @@ from flintmq.client.errors import (
     TopicNotExistError,
 )
 from flintmq.client.instance import ClientInstance
-from flintmq.client.offset_store import RemoteOffsets
-from flintmq.client.subscriptions import Subscriptions
-from flintmq.format.bodies.dialect import Members, loads_body
-from flintmq.format.bodies.routes import cluster_from_json
-from flintmq.format.codes import RequestCode
+from flintmq.format.wire.bodies.dialect import Members, loads_body
+from flintmq.format.wire.bodies.routes import cluster_from_json
+from flintmq.format.wire.codes import RequestCode
+from flintmq.format.wire.headers.codec import Header
 from flintmq.model.message_queue import MessageQueue
 from flintmq.model.routes import ClusterInfo
 from flintmq.model.topic_config import Perm
 from flintmq.remoting import RemotingError
 from flintmq.spark.errors import OptionError
 from flintmq.spark.live.errors import RefusedReadError, queue_text
-from flintmq.spark.live.options import LiveOptions
+from flintmq.spark.live.fetch import RecordPuller
+from flintmq.spark.live.live_options import LiveOptions
+from flintmq.spark.live.live_session import each, persist
 from flintmq.spark.live.pulling import LivePuller
 from flintmq.spark.live.ranges import Offsets, QueueRange
 from flintmq.spark.live.selection import ASSIGN
-from flintmq.spark.live.session import each, persist
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +55,7 @@ class Cluster:
         self._options = options
         self._bounds = QueueBounds(client)
         self._offsets = RemoteOffsets(client, options.group)
-        self.puller = LivePuller(client, options)
+        self.puller: RecordPuller = LivePuller(client, options)
 
     # -- queues ------------------------------------------------------------------------------
 
@@ -141,8 +143,8 @@ class Cluster:
         # Between two looks it may have come back; then the next one finds it.
         return Absence.CLOSED if queue.queue_id >= readable else Absence.BROKER_DOWN
 
-    async def ask_home(self, queue: MessageQueue, code: int) -> bytes:
-        """Ask the broker of a queue for something that needs no words; return the body.
+    async def ask_home(self, queue: MessageQueue, code: int, header: Header | None = None) -> bytes:
+        """Send a request without a body to the broker of a queue; return the body of the answer.
 
         Raises:
             UnreachableError: it did not answer.
@@ -151,7 +153,7 @@ class Cluster:
 
         async def ask() -> bytes:
             address = await self._client.routes.home(queue)
-            return (await self._client.call(address, code)).body
+            return (await self._client.call(address, code, header)).body
 
         return await persist(
             f"broker {queue.broker_name}",

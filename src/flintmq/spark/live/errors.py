@@ -1,4 +1,4 @@
-"""What keeps a live topic from being read."""
+"""Errors of reading live topics."""
 
 from flintmq.model.message_queue import MessageQueue
 from flintmq.spark.errors import SparkSourceError
@@ -9,7 +9,7 @@ class LiveError(SparkSourceError):
 
 
 class UnreachableError(LiveError):
-    """Nobody answered although it was tried several times; the last cause is told."""
+    """No server answered in several attempts; the error names the last cause."""
 
     def __init__(self, what: str, attempts: int, cause: str) -> None:
         # The arguments of this class, so that the error survives being pickled.
@@ -35,7 +35,7 @@ class RefusedReadError(LiveError):
 
 
 class FalseAnswerError(LiveError):
-    """A broker has answered with something that is no run of records of the queue."""
+    """A broker has answered with something that is not a sequence of records of the queue."""
 
     def __init__(self, what: str, reason: str) -> None:
         super().__init__(what, reason)

@@ -8,11 +8,11 @@ and by the bytes of each.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from flintmq.client.errors import TopicNotExistError
-from flintmq.client.pulling import PullAnswer, PullStatus
+from flintmq.client.pulling.puller import PullAnswer, PullStatus
 from flintmq.model.message_queue import MessageQueue
 from flintmq.spark.live.errors import FalseAnswerError, RefusedReadError, queue_text
 from flintmq.spark.live.ranges import Loss, QueueRange
@@ -23,6 +23,9 @@ SEGMENT_COUNT_MAX: Final = 8192
 SEGMENT_BYTES: Final = 512 << 10
 """About so many bytes a segment shall have."""
 
+AHEAD_COUNT_MAX: Final = 256
+"""A range of so many messages is fetched by one segment if it is fetched ahead."""
+
 SEGMENT_BYTES_MAX: Final = 4 << 20
 """A segment ends behind so many bytes; what is left of it is fetched when it is needed."""
 
@@ -32,6 +35,9 @@ WAITS_MAX: Final = 8
 """How often a broker is asked again that has no message yet where there shall be one."""
 
 _T = TypeVar("_T")
+
+OnLoss = Callable[[MessageQueue, Loss], None]
+"""Is told of messages that are not there; raises where that is an error."""
 
 
 class Fetched(NamedTuple):
@@ -47,16 +53,16 @@ class Fetched(NamedTuple):
     is_lost: bool = False
 
 
-class Runner(Protocol):
-    """Whoever runs coroutines for code that waits."""
+class CoroutineRunner(Protocol):
+    """Runs coroutines for code that is not asynchronous."""
 
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Run a coroutine and return its result; its tasks go on meanwhile."""
         ...
 
 
-class Pulling(Protocol):
-    """Whoever pulls: `LivePuller`."""
+class RecordPuller(Protocol):
+    """Pulls records of a queue; `LivePuller` does it over the network."""
 
     async def pull(
         self, queue: MessageQueue, offset: int, count_max: int, *, everything: bool = False
@@ -65,15 +71,36 @@ class Pulling(Protocol):
         ...
 
 
+async def pull_patiently(
+    puller: RecordPuller, wanted: QueueRange, on_loss: OnLoss, *, everything: bool = False
+) -> PullAnswer | None:
+    """Pull from the start of a range; a topic that does not exist is asked for several times.
+
+    None if the topic was deleted and ``on_loss`` accepts the loss.
+    """
+    queue, start, end = wanted
+    for waits in range(1, WAITS_MAX + 1):
+        try:
+            return await puller.pull(queue, start, end - start, everything=everything)
+        except RefusedReadError as error:
+            if not isinstance(error.__cause__, TopicNotExistError):
+                raise
+            if waits == WAITS_MAX:
+                on_loss(queue, Loss(end, f"the topic was deleted: {error.cause}"))
+        # A name server that has just started knows a topic when its broker has registered.
+        await asyncio.sleep(min(PAUSE_MAX_S, PAUSE_FIRST_S * 2**waits))
+    return None
+
+
 class RangeFetch:
     """Fetches one range.  ``on_loss`` is told of every message that is not there any more."""
 
     def __init__(
         self,
-        runner: Runner,
-        puller: Pulling,
+        runner: CoroutineRunner,
+        puller: RecordPuller,
         wanted: QueueRange,
-        on_loss: Callable[[MessageQueue, Loss], None],
+        on_loss: OnLoss,
     ) -> None:
         self._runner = runner
         self._puller = puller
@@ -83,20 +110,33 @@ class RangeFetch:
         self._on_loss = on_loss
         self._segment_count = SEGMENT_COUNT_FIRST
         self._under_way: deque[tuple[int, asyncio.Task[list[Fetched]]]] = deque()
+        self._ahead: list[Fetched] = []
 
-    def answers(self) -> Iterator[Fetched]:
+    async def begin(self) -> None:
+        """Fetch a short range, or its first segment, before anybody asks for it."""
+        if not self._is_left:
+            return
+        if self._end - self._next <= AHEAD_COUNT_MAX:
+            self._segment_count = AHEAD_COUNT_MAX
+        self._ahead = await self._head()
+
+    def answers(self) -> Generator[Fetched, None, None]:
         """Yield what the broker has, in the order of the queue."""
         try:
-            while (some := self._runner.run(self._head())) is not None:
-                yield from some
+            yield from self._ahead
+            while self._is_left:
+                yield from self._runner.run(self._head())
         finally:
-            self._runner.run(self._stop())
+            if self._under_way:
+                self._runner.run(self._stop())
 
-    async def _head(self) -> list[Fetched] | None:
-        """Return the next segment, while others are fetched behind it; None at the end."""
+    @property
+    def _is_left(self) -> bool:
+        return bool(self._under_way) or self._next < self._end
+
+    async def _head(self) -> list[Fetched]:
+        """Return the next segment, while others are fetched behind it."""
         self._fill()
-        if not self._under_way:
-            return None
         end, task = self._under_way.popleft()
         found = await task
         reached = found[-1].end
@@ -159,19 +199,10 @@ class RangeFetch:
         return found
 
     async def _pull(self, start: int, end: int) -> PullAnswer | None:
-        """Return an answer; None if the topic was deleted and that is put up with."""
-        for waits in range(1, WAITS_MAX + 1):
-            try:
-                return await self._puller.pull(self._queue, start, end - start)
-            except RefusedReadError as error:
-                if not isinstance(error.__cause__, TopicNotExistError):
-                    raise
-                if waits == WAITS_MAX:
-                    reason = f"the topic was deleted: {error.cause}"
-                    self._on_loss(self._queue, Loss(end, reason))
-            # A name server that has just started knows a topic when its broker has registered.
-            await asyncio.sleep(min(PAUSE_MAX_S, PAUSE_FIRST_S * 2**waits))
-        return None
+        """Return an answer; None if the topic was deleted and a loss is accepted."""
+        return await pull_patiently(
+            self._puller, QueueRange(self._queue, start, end), self._on_loss
+        )
 
     def _moved(self, start: int, answer: PullAnswer) -> None:
         if answer.next_offset > answer.max_offset:

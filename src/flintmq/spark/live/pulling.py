@@ -1,12 +1,12 @@
 """One pull of one queue, its records left as they are: bytes in the format of the log."""
 
 from flintmq.client.instance import ClientInstance
-from flintmq.client.pulling import PullAnswer, Puller, PullStatus
+from flintmq.client.pulling.puller import PullAnswer, Puller, PullStatus
 from flintmq.model.message_queue import MessageQueue
 from flintmq.model.subscription import Subscription
 from flintmq.spark.live.errors import queue_text
-from flintmq.spark.live.options import LiveOptions
-from flintmq.spark.live.session import persist
+from flintmq.spark.live.live_options import LiveOptions
+from flintmq.spark.live.live_session import persist
 
 
 class LivePuller:

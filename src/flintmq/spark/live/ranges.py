@@ -1,11 +1,11 @@
-"""Ranges of queue offsets: how much a micro-batch takes, and into which parts it is cut.
+"""Ranges of queue offsets: how much a micro-batch takes, and into which pieces it is cut.
 
 Everything here is pure.  A range ends before its end; the offsets of a queue are dense.
 """
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from flintmq.model.message_queue import MessageQueue
 
@@ -13,7 +13,7 @@ Offsets: TypeAlias = dict[MessageQueue, int]
 """The offset to be read next, by queue."""
 
 OffsetJson: TypeAlias = dict[str, dict[str, dict[str, int]]]
-"""The same as Spark keeps it: by topic, broker and queue id."""
+"""Offsets as Spark keeps them: by topic, broker and queue id."""
 
 
 class QueueRange(NamedTuple):
@@ -35,16 +35,6 @@ def to_json(offsets: Mapping[MessageQueue, int]) -> OffsetJson:
     for (topic, broker, queue_id), offset in sorted(offsets.items()):
         found.setdefault(topic, {}).setdefault(broker, {})[str(queue_id)] = offset
     return found
-
-
-def from_json(value: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Offsets:
-    """Return what `to_json` has made JSON of."""
-    return {
-        MessageQueue(topic, broker, int(queue_id)): int(offset)
-        for topic, brokers in value.items()
-        for broker, queues in brokers.items()
-        for queue_id, offset in queues.items()
-    }
 
 
 def share_out(
@@ -81,27 +71,27 @@ def share_out(
 
 
 def _in_turn(ranges: Sequence[QueueRange]) -> list[QueueRange]:
-    """Return ranges from the one on whose turn it is; each message that was read moves it on."""
+    """Return the ranges rotated: each message that was read moves the start on by one."""
     turn = sum(one.start for one in ranges) % len(ranges) if ranges else 0
     return [*ranges[turn:], *ranges[:turn]]
 
 
 def split(
-    ranges: Iterable[QueueRange], *, parts_min: int | None, rows_max: int
+    ranges: Iterable[QueueRange], *, partitions_min: int | None, rows_max: int
 ) -> list[QueueRange]:
-    """Return ranges cut into parts of ``rows_max`` offsets at most, ``parts_min`` parts at least.
+    """Return ranges cut into pieces of ``rows_max`` offsets at most.
 
-    There are fewer parts only if there are fewer offsets.  The parts of a range are alike in
-    length, and come in the order of their offsets; nothing is made of an empty range.
+    There are fewer than ``partitions_min`` pieces only if there are fewer offsets.  The pieces of a
+    range are alike in length and come in the order of their offsets; an empty range gives none.
     """
     some = [one for one in ranges if one.length]
     total = sum(one.length for one in some)
-    if parts_min is not None and total:
-        rows_max = min(rows_max, max(1, total // parts_min))
-    return [part for one in some for part in _parts(one, -(-one.length // rows_max))]
+    if partitions_min is not None and total:
+        rows_max = min(rows_max, max(1, total // partitions_min))
+    return [piece for one in some for piece in _pieces(one, -(-one.length // rows_max))]
 
 
-def _parts(one: QueueRange, count: int) -> Iterable[QueueRange]:
+def _pieces(one: QueueRange, count: int) -> Iterable[QueueRange]:
     bounds = [one.start + one.length * number // count for number in range(count + 1)]
     for start, end in itertools.pairwise(bounds):
         yield QueueRange(one.queue, start, end)
@@ -133,6 +123,6 @@ def judge(wanted: int, least: int, end: int) -> Loss | None:
         return Loss(
             end,
             f"the queue ends at {end} while {wanted} was read already: it went backwards, as a "
-            "topic does that is deleted and made anew; what it holds now is passed over",
+            "topic does that is deleted and made anew",
         )
     return None

@@ -15,7 +15,7 @@ a row never gets lost.
 
 How a reader uses it, for one range of one queue and one pass from its start to its end:
 
-    repeats = RepeatFilter(start, history, place="orders broker-a 0", lookback_max=100_000)
+    repeats = RepeatFilter(start, history, queue_name="orders broker-a 0", lookback_max=100_000)
     for batch in …:
         kept = batch.filter(repeats.keep(offsets, marks_of(properties)))
 
@@ -30,7 +30,7 @@ from typing import Final, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flintmq.spark.live.sink_mark import ROW_MARK, Lane, RowMark
+from flintmq.spark.live.repeat_mark import ROW_MARK, BatchSequence, RowMark
 
 logger = logging.getLogger(__name__)
 
@@ -40,11 +40,17 @@ LOOKBACK_MAX: Final = 100_000
 ROWS_MAX: Final = 2_000_000
 """Rows of one batch in one queue that are remembered."""
 
-QUIET_RUN: Final = 64
+QUIET_RUN: Final = 4096
 """So many messages of lower batches, and none else of the query between them, are taken for the
-end of the batch before; fewer may be copies that came late."""
+end of the batch before; fewer may be copies that came late: a request has up to 256 of them, and a
+task that nobody has stopped sends several."""
 
-LANES_MAX: Final = 10_000
+DESCENT_RUN: Final = 64
+DESCENT_BATCHES: Final = 3
+"""Fewer messages are enough where they are of so many batches that follow each other: what comes
+late is of one batch, that of its task."""
+
+SEQUENCES_MAX: Final = 10_000
 """Queries and delay levels that are told apart in one range."""
 
 CHUNK_MIN: Final = 1024
@@ -72,8 +78,8 @@ def marks_of(properties: pa.MapArray) -> pa.StringArray:
     return pc.map_lookup(properties, pa.scalar(ROW_MARK), "first")
 
 
-class LaneRows:
-    """Which rows of the highest batch of one lane were there already.  It does no I/O."""
+class SequenceRows:
+    """Which rows of the highest batch of one batch sequence were there already.  It does no I/O."""
 
     def __init__(self, rows_max: int = ROWS_MAX) -> None:
         self._rows_max = rows_max
@@ -101,7 +107,7 @@ class LaneRows:
 
 
 class LookBack:
-    """What lies before a range, read backwards chunk by chunk, only as far as somebody asks."""
+    """The messages before a range, read backwards chunk by chunk, only as far as needed."""
 
     def __init__(
         self, start: int, history: QueueHistory, *, lookback_max: int, quiet_run: int
@@ -112,18 +118,18 @@ class LookBack:
         self._first: int | None = None
         self._quiet_run = quiet_run
         self._chunk = CHUNK_MIN
-        # The marks of each lane, the newest first.
-        self._marks: dict[Lane, list[RowMark]] = {}
+        # The marks of each batch sequence, the newest first.
+        self._marks: dict[BatchSequence, list[RowMark]] = {}
 
     def before(self, mark: RowMark, offset: int) -> tuple[list[RowMark], bool]:
-        """Return the marks of a lane before the range, and whether all that matter are there.
+        """Return the marks of a sequence before the range, and whether any are missing.
 
-        ``mark`` is the first one of its lane inside the range, ``offset`` its place.
+        ``mark`` is the first one of its sequence inside the range, ``offset`` its queue offset.
         """
         # A topic that was deleted and made again has offsets below what the mark remembers.
         floor = mark.floor if mark.floor <= offset else 0
         while True:
-            found = self._marks.get(mark.lane, [])
+            found = self._marks.get(mark.batch_sequence, [])
             is_complete = self._low <= max(floor, self._first_offset()) or self._is_quiet(
                 found, mark.batch
             )
@@ -137,15 +143,24 @@ class LookBack:
         return self._first
 
     def _is_quiet(self, found: Sequence[RowMark], batch: int) -> bool:
-        oldest = found[-self._quiet_run :]
-        return len(oldest) == self._quiet_run and all(one.batch < batch for one in oldest)
+        """Whether the oldest messages show that the batch began behind them."""
+        run = list(itertools.takewhile(lambda one: one.batch < batch, reversed(found)))
+        if len(run) >= self._quiet_run:
+            return True
+        # From the oldest on: the batches of a run that is no late copy ascend.
+        batches = [one.batch for one in run]
+        return (
+            len(run) >= DESCENT_RUN
+            and len(set(batches)) >= DESCENT_BATCHES
+            and batches == sorted(batches)
+        )
 
     def _read_more(self) -> None:
         low = max(self._limit, self._first_offset(), self._low - self._chunk)
         for text in reversed(self._history.marks(low, self._low)):
             mark = RowMark.parse(text)
             if mark is not None:
-                self._marks.setdefault(mark.lane, []).append(mark)
+                self._marks.setdefault(mark.batch_sequence, []).append(mark)
         self._low = low
         self._chunk = min(CHUNK_MAX, self._chunk * 2)
 
@@ -158,16 +173,16 @@ class RepeatFilter:
         start: int,
         history: QueueHistory,
         *,
-        place: str,
+        queue_name: str,
         lookback_max: int = LOOKBACK_MAX,
         rows_max: int = ROWS_MAX,
         quiet_run: int = QUIET_RUN,
     ) -> None:
-        self._place = place
+        self._queue_name = queue_name
         self._lookback_max = lookback_max
         self._rows_max = rows_max
         self._before = LookBack(start, history, lookback_max=lookback_max, quiet_run=quiet_run)
-        self._lanes: dict[Lane, LaneRows] = {}
+        self._sequences: dict[BatchSequence, SequenceRows] = {}
         self._is_warned = False
 
     def keep(self, offsets: pa.Array, marks: pa.Array) -> pa.BooleanArray:
@@ -187,22 +202,22 @@ class RepeatFilter:
     def _is_first(self, mark: RowMark | None, offset: int) -> bool:
         if mark is None:
             return True
-        rows = self._lanes.get(mark.lane)
+        rows = self._sequences.get(mark.batch_sequence)
         if rows is None:
             self._make_room()
-            rows = self._lanes[mark.lane] = self._lane_before(mark, offset)
+            rows = self._sequences[mark.batch_sequence] = self._rows_before(mark, offset)
         is_first = rows.take(mark)
         if rows.has_forgotten:
             self._warn(f"more than {self._rows_max} rows of one batch in one queue")
         return is_first
 
     def _make_room(self) -> None:
-        if len(self._lanes) >= LANES_MAX:
-            del self._lanes[next(iter(self._lanes))]
-            self._warn(f"more than {LANES_MAX} queries in one range")
+        if len(self._sequences) >= SEQUENCES_MAX:
+            del self._sequences[next(iter(self._sequences))]
+            self._warn(f"more than {SEQUENCES_MAX} queries in one range")
 
-    def _lane_before(self, mark: RowMark, offset: int) -> LaneRows:
-        rows = LaneRows(self._rows_max)
+    def _rows_before(self, mark: RowMark, offset: int) -> SequenceRows:
+        rows = SequenceRows(self._rows_max)
         found, is_complete = self._before.before(mark, offset)
         for one in found:
             rows.take(one)
@@ -214,4 +229,4 @@ class RepeatFilter:
         """Say once that a copy may pass."""
         if not self._is_warned:
             self._is_warned = True
-            logger.warning("repeats may pass: place=%s reason=%s", self._place, reason)
+            logger.warning("repeats may pass: place=%s reason=%s", self._queue_name, reason)

@@ -8,7 +8,7 @@ from typing import Final
 from flintmq.model.message_queue import MessageQueue
 from flintmq.model.topics import LMQ_PREFIX, SYSTEM_PREFIX, SYSTEM_TOPICS
 from flintmq.spark.errors import OptionError
-from flintmq.spark.option_values import Given, parse_json, parse_names
+from flintmq.spark.options.option_values import Given, parse_json, parse_names
 
 SUBSCRIBE: Final = "subscribe"
 PATTERN: Final = "subscribePattern"
@@ -21,7 +21,7 @@ _OWN_PREFIX: Final = "%"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class QueueSelection:
     """The topics or queues that are read: one of the three is there.
 
     ``assigned`` names broker (None for all), topic and queue id.
@@ -75,17 +75,17 @@ def is_system(topic: str) -> bool:
     )
 
 
-def parse_selection(given: Given) -> Selection:
+def parse_selection(given: Given) -> QueueSelection:
     """Return what is read; exactly one of the three options must be given."""
     named = [name for name in SELECTIONS if name.lower() in given]
     if len(named) != 1:
         have = f"not {' and '.join(named)}" if named else "none is there"
         raise OptionError(f"live topics need one of {', '.join(SELECTIONS)}; {have}")
     if named == [SUBSCRIBE]:
-        return Selection(topics=parse_names(SUBSCRIBE, given, ",") or frozenset())
+        return QueueSelection(topics=parse_names(SUBSCRIBE, given, ",") or frozenset())
     if named == [PATTERN]:
-        return Selection(pattern=_parse_pattern(given[PATTERN.lower()]))
-    return Selection(assigned=_parse_assign(given[ASSIGN]))
+        return QueueSelection(pattern=_parse_pattern(given[PATTERN.lower()]))
+    return QueueSelection(assigned=_parse_assign(given[ASSIGN]))
 
 
 def _parse_pattern(text: str) -> str:

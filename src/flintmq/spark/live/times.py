@@ -5,14 +5,14 @@ it before or after, and with any of several that have the same time.  So the que
 here: the first message that is not older counts, as far as times ascend within a queue.
 """
 
-from flintmq.format.record import decode_record
+from flintmq.format.stored.record import decode_record
 from flintmq.model.message_queue import MessageQueue
 from flintmq.spark.live.errors import FalseAnswerError, queue_text
-from flintmq.spark.live.pulling import LivePuller
+from flintmq.spark.live.fetch import RecordPuller
 
 
 async def first_since(
-    puller: LivePuller, queue: MessageQueue, time_ms: int, *, least: int, end: int
+    puller: RecordPuller, queue: MessageQueue, time_ms: int, *, least: int, end: int
 ) -> int:
     """Return the first offset of a queue whose store time is ``time_ms`` or later.
 

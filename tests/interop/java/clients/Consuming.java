@@ -9,10 +9,12 @@ import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -38,6 +40,35 @@ final class Consuming {
         }
         session.await("messages with wanted tags", () -> seen.size() >= COUNT * 2 / 3);
         consumer.shutdown();
+    }
+
+    /** A consumer by SQL92 gets the same of what was there and of what comes; a wrong one says so. */
+    static void sql(Session session) throws Exception {
+        session.createTopic(session.topic(), 4);
+        DefaultMQProducer producer = session.producer();
+        for (int i = 0; i < COUNT; i++) {
+            session.sent(producer.send(session.message(i)));
+        }
+        Set<String> seen = ConcurrentHashMap.newKeySet();
+        DefaultMQPushConsumer consumer = concurrent(session, session.group(), "*", "consumer", seen);
+        consumer.subscribe(session.topic(), MessageSelector.bySql(
+                "number BETWEEN 3 AND 6 OR TAGS = 'TagC' AND number > 40 OR missing = 'x'"));
+        consumer.start();
+        session.await("messages that were there", () -> seen.size() >= 4);
+        for (int i = COUNT; i < 2 * COUNT; i++) {
+            session.sent(producer.send(session.message(i)));
+        }
+        session.await("messages that came", () -> seen.size() >= 7);
+        consumer.shutdown();
+        DefaultMQPushConsumer wrong = concurrent(session, session.group() + "-wrong", "*", "wrong", seen);
+        wrong.subscribe(session.topic(), MessageSelector.bySql("number >"));
+        try {
+            wrong.start();
+        } catch (MQClientException refused) {
+            session.say("refused", "message", refused.getErrorMessage(), "code", refused.getResponseCode());
+        } finally {
+            wrong.shutdown();
+        }
     }
 
     /** Messages of one order go to one queue; a pause of a queue keeps what follows behind it. */
@@ -162,7 +193,7 @@ final class Consuming {
     }
 
     private static void assigned(Session session) throws Exception {
-        DefaultLitePullConsumer consumer = session.aimed(new DefaultLitePullConsumer(session.group() + "-assigned"));
+        DefaultLitePullConsumer consumer = session.aimed(new DefaultLitePullConsumer(session.group() + "-assigned", Session.signing("user")));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setAutoCommit(false);
         consumer.start();
@@ -180,7 +211,7 @@ final class Consuming {
     }
 
     private static void subscribed(Session session, String by, int count) throws Exception {
-        DefaultLitePullConsumer consumer = session.aimed(new DefaultLitePullConsumer(session.group()));
+        DefaultLitePullConsumer consumer = session.aimed(new DefaultLitePullConsumer(session.group(), Session.signing("user")));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setAutoCommit(false);
         consumer.subscribe(session.topic(), "*");

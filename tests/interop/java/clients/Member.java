@@ -1,4 +1,5 @@
 import java.nio.charset.StandardCharsets;
+import java.util.Map;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -14,11 +15,11 @@ final class Member {
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(arguments[2], "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-            messages.forEach(each -> System.out.printf(
-                    "got %d %d %s%n",
-                    each.getQueueId(),
-                    each.getQueueOffset(),
-                    new String(each.getBody(), StandardCharsets.UTF_8)));
+            messages.forEach(each -> System.out.println(Json.text(Map.of(
+                    "kind", "got",
+                    "queueId", each.getQueueId(),
+                    "queueOffset", each.getQueueOffset(),
+                    "body", new String(each.getBody(), StandardCharsets.UTF_8)))));
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         // The JVM may only be killed, so that is how the group loses this member cleanly.

@@ -23,7 +23,7 @@ final class Replies {
 
     static void run(Session session) throws Exception {
         session.createTopic(session.topic(), 2);
-        DefaultMQProducer replier = session.aimed(new DefaultMQProducer("java-repliers"));
+        DefaultMQProducer replier = session.aimed(new DefaultMQProducer("java-repliers", Session.signing("user")));
         replier.start();
         AtomicInteger replies = new AtomicInteger();
         DefaultMQPushConsumer consumer = session.pushConsumer(session.group());

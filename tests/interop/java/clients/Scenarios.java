@@ -42,12 +42,15 @@ public final class Scenarios {
         ALL.put("request-reply", Replies::run);
         ALL.put("query", Queries::run);
         ALL.put("push", Consuming::push);
+        ALL.put("sql", Consuming::sql);
         ALL.put("orderly", Consuming::orderly);
         ALL.put("broadcast", Consuming::broadcast);
         ALL.put("lite-pull", Consuming::litePull);
         ALL.put("pull", Consuming::pull);
         ALL.put("admin-topics", Administration::topics);
         ALL.put("admin-broker", Administration::broker);
+        ALL.put("access", Access::run);
+        ALL.put("access-later", Access::later);
         ALL.put("history-written", History::write);
         ALL.put("history-continued", History::continued);
         ALL.put("load", Load::run);

@@ -8,6 +8,8 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.concurrent.Callable;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -21,6 +23,7 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageClientExt;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.RPCHook;
 import org.apache.rocketmq.remoting.exception.RemotingException;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
@@ -44,11 +47,17 @@ final class Session {
     }
 
     static DefaultMQAdminExt startAdmin(String namesrv) throws MQClientException {
-        DefaultMQAdminExt admin = new DefaultMQAdminExt(CLIENT_TIMEOUT_MS);
+        DefaultMQAdminExt admin = new DefaultMQAdminExt(signing("operator"), CLIENT_TIMEOUT_MS);
         admin.setNamesrvAddr(namesrv);
         admin.setInstanceName("administrator");
         admin.start();
         return admin;
+    }
+
+    /** What signs requests as an account, "key:secret" in a system property; null if there is none. */
+    static RPCHook signing(String account) {
+        String[] keys = System.getProperty("access." + account, "").split(":");
+        return keys.length < 2 ? null : new AclClientRPCHook(new SessionCredentials(keys[0], keys[1]));
     }
 
     // -- clients ---------------------------------------------------------------------------------
@@ -75,7 +84,7 @@ final class Session {
     }
 
     DefaultMQProducer producer() throws MQClientException {
-        DefaultMQProducer producer = aimed(new DefaultMQProducer("java-producers-" + name));
+        DefaultMQProducer producer = aimed(new DefaultMQProducer("java-producers-" + name, signing("user")));
         producer.setSendMsgTimeout(CLIENT_TIMEOUT_MS);
         producer.start();
         return producer;
@@ -83,7 +92,8 @@ final class Session {
 
     /** A push consumer that has not been started; its group begins with the oldest message. */
     DefaultMQPushConsumer pushConsumer(String group) {
-        DefaultMQPushConsumer consumer = aimed(new DefaultMQPushConsumer(group));
+        DefaultMQPushConsumer consumer = aimed(new DefaultMQPushConsumer(signing("user")));
+        consumer.setConsumerGroup(group);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setConsumeThreadMin(2);
         consumer.setConsumeThreadMax(2);
@@ -91,7 +101,7 @@ final class Session {
     }
 
     DefaultMQPullConsumer pullConsumer() throws MQClientException {
-        DefaultMQPullConsumer consumer = aimed(new DefaultMQPullConsumer("java-readers-" + name));
+        DefaultMQPullConsumer consumer = aimed(new DefaultMQPullConsumer("java-readers-" + name, signing("user")));
         consumer.start();
         return consumer;
     }

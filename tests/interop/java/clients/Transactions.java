@@ -38,7 +38,7 @@ final class Transactions {
 
     static TransactionMQProducer producer(Session session, Map<String, Integer> asked) throws Exception {
         TransactionMQProducer producer =
-                session.aimed(new TransactionMQProducer("java-transactions-" + session.name));
+                session.aimed(new TransactionMQProducer("java-transactions-" + session.name, Session.signing("user")));
         producer.setTransactionListener(new TransactionListener() {
             @Override
             public LocalTransactionState executeLocalTransaction(Message message, Object argument) {

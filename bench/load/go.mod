@@ -1,0 +1,3 @@
+module flintmq/bench/load
+
+go 1.21

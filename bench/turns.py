@@ -1,0 +1,269 @@
+"""How long others wait beside one client that asks for much: ``make bench-turns``.
+
+A broker runs as a process of its own.  One client asks for something that takes long, another one
+asks for something small all the time; what counts is the longest wait of the latter.  The broker's
+own count of long turns stands beside it.  Prints a table, and writes JSON where asked.
+"""
+
+import argparse
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from flintmq.format.stored.batch import BatchItem, encode_batch
+from flintmq.format.wire.bodies.dialect import loads_body
+from flintmq.format.wire.codes import RequestCode, ResponseCode
+from flintmq.format.wire.command import Command
+from flintmq.format.wire.headers.admin import (
+    BrokerConsumeStatsRequest,
+    CreateTopicRequest,
+    TopicRequest,
+)
+from flintmq.format.wire.headers.codec import Header
+from flintmq.format.wire.headers.offsets import QueueBoundRequest, UpdateConsumerOffsetRequest
+from flintmq.format.wire.headers.query import QueryMessageRequest
+from flintmq.remoting import RemotingClient
+from tests.kits.broker.broker_kit import pull_header, send_header
+from tests.kits.processes.serve_process import serving
+
+TIMEOUT_MS: Final = 120_000
+BATCH: Final = 250
+IN_FLIGHT: Final = 64
+PULL_COUNT: Final = 100
+NEW_TOPIC_COUNT: Final = 20
+CHECK_INTERVAL_MS: Final = 4000
+SETTINGS: Final = {
+    "longTurnMillis": 20,
+    "transactionTimeOut": 0,
+    "transactionCheckInterval": CHECK_INTERVAL_MS,
+}
+"""Half messages are asked about at once, so that a check has something to do."""
+
+
+class Amounts(NamedTuple):
+    """How much of everything the broker has."""
+
+    messages: int
+    groups: int
+    topics: int
+    halves: int
+
+
+class Waits(NamedTuple):
+    """What another client waited meanwhile, in milliseconds, and what the broker has counted."""
+
+    worst_ms: float
+    median_ms: float
+    seconds: float
+    long_turns: int
+
+
+class Turns:
+    """A broker, one client that asks for much and one that asks for little."""
+
+    def __init__(self, address: str, amounts: Amounts) -> None:
+        self._address = address
+        self._amounts = amounts
+        self._much = RemotingClient()
+        self._little = RemotingClient()
+        self._first_ms = 0
+        """When the first messages were stored: at the end of the chain of their key."""
+
+    async def ask(self, code: int, header: Header | None = None, body: bytes = b"") -> Command:
+        """Ask for much, or fill the broker."""
+        return await self._much.call(self._address, code, header, body, timeout_ms=TIMEOUT_MS)
+
+    async def close(self) -> None:
+        """Close both clients."""
+        await self._much.close()
+        await self._little.close()
+
+    async def _all(self, requests: list[Callable[[], Awaitable[Command]]]) -> None:
+        gate = asyncio.Semaphore(IN_FLIGHT)
+
+        async def one(request: Callable[[], Awaitable[Command]]) -> None:
+            async with gate:
+                answer = await request()
+                assert answer.code == ResponseCode.SUCCESS, answer
+
+        await asyncio.gather(*map(one, requests))
+
+    async def fill(self) -> None:
+        """Make messages with one key and tag, topics, groups with offsets, and half messages."""
+        amounts = self._amounts
+        texts = b"KEYS\x01hot\x02TAGS\x01other\x02"
+        body = encode_batch([BatchItem(0, b"x" * 100, texts)] * BATCH)
+        header = send_header("hot", batch=True)
+        code = RequestCode.SEND_BATCH_MESSAGE
+        await self.ask(code, header, body)
+        self._first_ms = int(time.time() * 1000)
+        await self._all([lambda: self.ask(code, header, body)] * (amounts.messages // BATCH - 1))
+        await self._all([self._topic(f"topic-{number}") for number in range(amounts.topics)])
+        await self._all([self._offset(f"group-{number}") for number in range(amounts.groups)])
+
+    def _topic(self, name: str) -> Callable[[], Awaitable[Command]]:
+        header = CreateTopicRequest(topic=name, read_queue_nums=8, write_queue_nums=8, perm=6)
+        return lambda: self.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+    def _offset(self, group: str) -> Callable[[], Awaitable[Command]]:
+        async def commit() -> Command:
+            await self.ask(
+                RequestCode.PULL_MESSAGE, pull_header("hot", consumer_group=group, max_msg_nums=1)
+            )
+            header = UpdateConsumerOffsetRequest(
+                consumer_group=group, topic="hot", queue_id=0, commit_offset=5
+            )
+            return await self.ask(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+
+        return commit
+
+    # -- what takes long ---------------------------------------------------------------------
+
+    async def nothing(self) -> None:
+        """Leave the broker alone."""
+        await asyncio.sleep(1)
+
+    async def pulls(self) -> None:
+        """Pull as much as can be asked for, by a tag that nothing has."""
+        header = pull_header("hot", max_msg_nums=2**31 - 1, subscription="none", sys_flag=4)
+        await asyncio.gather(
+            *(self.ask(RequestCode.PULL_MESSAGE, header) for _ in range(PULL_COUNT))
+        )
+
+    async def group_statistics(self) -> None:
+        """Ask how far all groups have come."""
+        await self.ask(RequestCode.GET_BROKER_CONSUME_STATS, BrokerConsumeStatsRequest())
+
+    async def all_topics(self) -> None:
+        """Ask for the configuration of all topics."""
+        await self.ask(RequestCode.GET_ALL_TOPIC_CONFIG)
+
+    async def key_query(self) -> None:
+        """Ask for the oldest messages of a key: its whole chain has to be followed."""
+        header = QueryMessageRequest(
+            topic="hot", key="hot", max_num=32, begin_timestamp=0, end_timestamp=self._first_ms
+        )
+        answer = await self.ask(RequestCode.QUERY_MESSAGE, header)
+        assert answer.code == ResponseCode.SUCCESS, answer
+
+    async def new_topics(self) -> None:
+        """Send to topics that do not exist yet; all of them are registered and written anew."""
+        for number in range(NEW_TOPIC_COUNT):
+            await self.ask(RequestCode.SEND_MESSAGE_V2, send_header(f"new-{number}"), b"x")
+
+    async def deleted_topics(self) -> None:
+        """Delete topics with messages."""
+        for number in range(NEW_TOPIC_COUNT):
+            header = TopicRequest(topic=f"new-{number}")
+            await self.ask(RequestCode.DELETE_TOPIC_IN_BROKER, header)
+
+    async def transaction_check(self) -> None:
+        """Leave half messages open until they were checked once."""
+        header = send_header(
+            "hot", sys_flag=4, properties={"TRAN_MSG": "true", "PGROUP": "p", "UNIQ_KEY": "u"}
+        )
+        code = RequestCode.SEND_MESSAGE_V2
+        await self._all([lambda: self.ask(code, header, b"x")] * self._amounts.halves)
+        await asyncio.sleep(2 * CHECK_INTERVAL_MS / 1000)
+
+    # -- measuring ---------------------------------------------------------------------------
+
+    async def measure(self, much: Callable[[], Awaitable[None]]) -> Waits:
+        """Ask for much and, all the while, for little."""
+        waits: list[float] = []
+        before, began = await self._long_turns(), time.perf_counter()
+        work = asyncio.ensure_future(much())
+        header = QueueBoundRequest(topic="hot", queue_id=0)
+        while not work.done():
+            asked = time.perf_counter()
+            await self._little.call(
+                self._address, RequestCode.GET_MAX_OFFSET, header, timeout_ms=TIMEOUT_MS
+            )
+            waits.append((time.perf_counter() - asked) * 1000)
+            await asyncio.sleep(0.001)
+        await work
+        seconds = time.perf_counter() - began
+        waits.sort()
+        counted = await self._long_turns() - before
+        return Waits(waits[-1], waits[len(waits) // 2], seconds, counted)
+
+    async def _long_turns(self) -> int:
+        return int((await self.runtime_info())["longTurnCount"])
+
+    async def runtime_info(self) -> dict[str, str]:
+        """Return what the broker tells of itself."""
+        answer = await self._little.call(
+            self._address, RequestCode.GET_BROKER_RUNTIME_INFO, timeout_ms=TIMEOUT_MS
+        )
+        found: dict[str, str] = loads_body(answer.body)["table"]
+        return found
+
+
+async def measure_all(
+    address: str, amounts: Amounts, console: Console
+) -> tuple[dict[str, Waits], str]:
+    """Return the waits by cause, and the causes that the broker has counted."""
+    turns = Turns(address, amounts)
+    console.print("filling the broker ...")
+    await turns.fill()
+    causes: dict[str, Callable[[], Awaitable[None]]] = {
+        "nothing": turns.nothing,
+        f"{PULL_COUNT} pulls of everything, tag without messages": turns.pulls,
+        f"statistics of {amounts.groups} groups": turns.group_statistics,
+        f"configuration of {amounts.topics} topics": turns.all_topics,
+        f"query of a key with {amounts.messages} entries": turns.key_query,
+        f"first sends to {NEW_TOPIC_COUNT} topics": turns.new_topics,
+        f"deletion of {NEW_TOPIC_COUNT} topics": turns.deleted_topics,
+        f"sends and check of {amounts.halves} half messages": turns.transaction_check,
+    }
+    found = {}
+    for name, much in causes.items():
+        console.print(f"measuring: {name}")
+        found[name] = await turns.measure(much)
+    counted = (await turns.runtime_info())["longTurnCauses"]
+    await turns.close()
+    return found, counted
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=300_000)
+    parser.add_argument("--groups", type=int, default=2000)
+    parser.add_argument("--topics", type=int, default=5000)
+    parser.add_argument("--halves", type=int, default=20_000)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    amounts = Amounts(options.messages, options.groups, options.topics, options.halves)
+    console = Console()
+    sets = [f"--set={key}={value}" for key, value in SETTINGS.items()]
+    with (
+        tempfile.TemporaryDirectory(prefix="flintmq-turns-") as work,
+        serving(Path(work, "data"), "--log-level=warning", *sets, small=False) as group,
+    ):
+        found, counted = asyncio.run(measure_all(group.brokers[0], amounts, console))
+    table = Table("beside", "worst wait, ms", "median wait, ms", "took, s", "turns over 20 ms")
+    for name, waits in found.items():
+        table.add_row(
+            name,
+            f"{waits.worst_ms:.1f}",
+            f"{waits.median_ms:.2f}",
+            f"{waits.seconds:.2f}",
+            str(waits.long_turns),
+        )
+    console.print(table)
+    console.print(f"long turns by cause: {counted or 'none'}")
+    if options.json is not None:
+        rows = {name: waits._asdict() for name, waits in found.items()}
+        options.json.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""A soak run: real servers under load and random faults, judged from outside."""

@@ -1,0 +1,20 @@
+"""What a pull asks of messages: of those that it reads, and of the one for which it waits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from flintmq.store.reading.message_filter import MessageFilter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+class PullFilter(MessageFilter, Protocol):
+    """A message filter that also judges messages which have just been dispatched."""
+
+    def matches_arrival(
+        self, tags_code: int, read_properties: Callable[[], Mapping[str, str]]
+    ) -> bool:
+        """Whether a pull that waits is to be answered because of a new message."""
+        ...

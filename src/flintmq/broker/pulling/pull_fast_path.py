@@ -1,0 +1,213 @@
+"""The fast path of pulls: plain ones are answered without a header object.
+
+A consumer pulls a queue again and again with the same fields, save the offsets.  Such a pull is
+recognised by the fields of its header: one whose fields were seen before goes by the admission of
+that time (`flintmq.broker.pulling.pull_admission`), for as long as nothing has changed that the
+admission depends on.  Everything else is left to the processor: what is new, what is to be
+refused, and what asks for an offset at which the queue has no message.
+"""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from flintmq.broker.pulling.pull_admission import (
+    COMMIT_OFFSET,
+    SUBSCRIPTION,
+    admit_pull,
+    suggested_broker,
+)
+from flintmq.broker.pulling.pulled_answer import encode_pulled_answer
+from flintmq.format.errors import FormatError
+from flintmq.format.wire.codes import ResponseCode
+from flintmq.format.wire.headers.pull import PullMessageRequest
+from flintmq.format.wire.remoting_errors import LocalProtocolError
+from flintmq.remoting import RefusedError
+from flintmq.store.results import GetStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flintmq.broker.context import BrokerContext
+    from flintmq.broker.pulling.pull_admission import AdmittedPull
+    from flintmq.model.subscription import Subscription
+    from flintmq.remoting import ReceivedRequest
+    from flintmq.remoting.request_table import RequestSource
+
+KNOWN_PULL_COUNT_MAX: Final = 8192
+"""Kinds of pulls that are remembered; clients can make up as many as they like."""
+
+KNOWN_TEXT_LENGTH_MAX: Final = 1024
+"""Characters of all fields of a kind that is remembered, and of its subscription."""
+
+_required_of: Final = itemgetter(
+    "consumerGroup",
+    "topic",
+    "queueId",
+    "maxMsgNums",
+    "sysFlag",
+    "suspendTimeoutMillis",
+    "subVersion",
+)
+"""Takes the fields that every pull has; pulls of one kind have them in common.
+
+Besides these a kind has the subscription and its type, which may be missing.  The offsets are what
+pulls of one kind differ in.
+"""
+_DIGITS_MAX: Final = 18
+_SUCCESS: Final = int(ResponseCode.SUCCESS)
+_FOUND: Final = GetStatus.FOUND
+_FOUND_REMARK: Final = _FOUND.value
+_ONCE_MORE: Final = frozenset({GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING})
+"""Nothing was found, but there is more behind it."""
+
+
+class KnownPull(NamedTuple):
+    """A kind of pull that was admitted."""
+
+    group: str
+    topic: str
+    queue_id: int
+    count_max: int
+    admitted: AdmittedPull
+    commits: bool
+    is_registered: bool
+    """Whether the subscription is the one of the group's heartbeats, which may change it."""
+    message_model: str | None
+    """How the group consumed when the pull was admitted; groups can be refused one of the ways."""
+
+
+class PullFastPath:
+    """The bulk handler of pulls.  It answers a pull at once, so it never has anything gathered."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._known: dict[tuple[str | None, ...], KnownPull] = {}
+        self._based_on: tuple[object, object, object] = (None, None, None)
+        """What admissions depend on: settings and tables, which are replaced when they change."""
+
+    def gather(self, connection: RequestSource, request: ReceivedRequest) -> bool:
+        """Answer a pull if it is plain; return whether it was."""
+        fields = request.raw_fields
+        try:
+            offset_text, commit_text = fields["queueOffset"], fields["commitOffset"]
+            if (
+                request.flag
+                or not _are_digits(offset_text, commit_text)
+                or (known := self._known_pull(fields)) is None
+            ):
+                return False
+            offset, commit_offset = int(offset_text), int(commit_text)
+        except (KeyError, TypeError, AttributeError, ValueError):
+            return False  # Fields are missing, or are of other types: the processor says which.
+        frame = self._pull(known, request, offset, commit_offset)
+        if frame is None:
+            return False
+        connection.send(frame)
+        return True
+
+    def finish(self) -> None:
+        """Do nothing: every pull was answered when it came."""
+
+    # -- recognising -------------------------------------------------------------------------
+
+    def _known_pull(self, fields: Mapping[str, Any]) -> KnownPull | None:
+        """Return the kind of a pull, learned now if need be; None if it is not plain."""
+        context = self._context
+        based_on = context.config, context.topics.version, context.groups.version
+        # Compared by identity first: what has not been replaced is equal at once.
+        if based_on != self._based_on:
+            self._known.clear()
+            self._based_on = based_on
+        kind = (*_required_of(fields), fields.get("subscription"), fields.get("expressionType"))
+        known = self._known.get(kind)
+        if known is None or (known.is_registered and not self._is_still_registered(known)):
+            known = self._learn(kind, fields)
+        return known
+
+    def _is_still_registered(self, known: KnownPull) -> bool:
+        group = self._context.consumers.get(known.group)
+        return (
+            group is not None
+            and group.subscriptions.get(known.topic) is known.admitted.subscription
+            and group.message_model == known.message_model
+        )
+
+    def _learn(self, kind: tuple[Any, ...], fields: Mapping[str, Any]) -> KnownPull | None:
+        """Have a new kind of pull admitted; return None if it is refused."""
+        self._known.pop(kind, None)
+        if any(value.__class__ is not str for value in kind if value is not None):
+            return None
+        try:
+            header = PullMessageRequest.decode(fields)
+            admitted = admit_pull(self._context, header)
+        except (FormatError, RefusedError):
+            return None
+        is_registered = not header.sys_flag & SUBSCRIPTION
+        group = self._context.consumers.get(header.consumer_group) if is_registered else None
+        known = KnownPull(
+            group=header.consumer_group,
+            topic=header.topic,
+            queue_id=header.queue_id,
+            count_max=header.max_msg_nums,
+            admitted=admitted,
+            commits=bool(header.sys_flag & COMMIT_OFFSET) and not self._context.is_slave,
+            is_registered=is_registered,
+            message_model=None if group is None else group.message_model,
+        )
+        if _text_length(kind, admitted.subscription) <= KNOWN_TEXT_LENGTH_MAX:
+            if len(self._known) >= KNOWN_PULL_COUNT_MAX:
+                self._known.clear()
+            self._known[kind] = known
+        return known
+
+    # -- pulling -----------------------------------------------------------------------------
+
+    def _pull(
+        self, known: KnownPull, request: ReceivedRequest, offset: int, commit_offset: int
+    ) -> bytes | None:
+        """Return the frame of the answer, None if the pull is not plain after all."""
+        group, topic, queue_id, count_max, admitted, commits, _, _ = known
+        context = self._context
+        if commits:
+            context.offsets.commit(group, topic, queue_id, commit_offset)
+        result = context.store.get_messages(
+            topic, queue_id, offset, count_max, admitted.message_filter, only_ready=True
+        )
+        if result is None:
+            return None
+        with result:
+            status = result.status
+            if status is _FOUND:
+                code, remark = _SUCCESS, _FOUND_REMARK
+            elif status in _ONCE_MORE:
+                code, remark = int(ResponseCode.PULL_RETRY_IMMEDIATELY), status.value
+            else:
+                return None  # It may have to wait.
+            suggested = suggested_broker(context.config, result, admitted.group)
+            try:
+                frame = encode_pulled_answer(
+                    request, result, code=code, remark=remark, suggested_broker_id=suggested
+                )
+            except LocalProtocolError:
+                return None  # No frame can hold it; the processor says so.
+            if status is _FOUND:
+                context.statistics.add_get(topic, group, len(result), result.total_size)
+        return frame
+
+
+def _are_digits(one: str, other: str) -> bool:
+    """Whether two texts are numbers that are not negative and fit 64 bits."""
+    both = one + other
+    return both.isascii() and both.isdigit() and len(one) <= _DIGITS_MAX >= len(other)
+
+
+def _text_length(kind: tuple[str | None, ...], subscription: Subscription) -> int:
+    """Return the characters that a kind keeps; a heartbeat may have brought the subscription."""
+    return (
+        sum(map(len, filter(None, kind)))
+        + len(subscription.expression)
+        + sum(map(len, subscription.tags))
+        + len(subscription.codes)
+    )

@@ -1,0 +1,93 @@
+"""What a slave follows besides the log: topics, groups, offsets and delay offsets.
+
+A slave asks its master for them as a Java slave does.  Its tables take over the master's versions,
+and its files are those that a master writes: a Java broker goes on with them, and so does this
+slave when it is made a master.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from flintmq.broker.replication.master_link import MasterRange
+from flintmq.format.wire.bodies.dialect import BodyError, Members, loads_body
+from flintmq.format.wire.bodies.groups import group_table_from_json
+from flintmq.format.wire.bodies.topics import topic_table_from_json
+from flintmq.format.wire.codes import RequestCode, ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from flintmq.broker.tables.group_table import GroupTable
+    from flintmq.broker.tables.offset_table import OffsetTable
+    from flintmq.broker.tables.topic_table import TopicTable
+    from flintmq.remoting import RemotingClient
+    from flintmq.remoting.fair_turns import FairTurns, Steps
+
+TIMEOUT_MS: Final = 5000
+
+
+class FollowedTables(NamedTuple):
+    """What a slave takes over from its master besides the log."""
+
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+    follow_delays: Callable[[Mapping[int, int]], object]
+    """Saves how far the master has delivered delayed messages."""
+
+
+class TableSync:
+    """Asks the master for its tables and takes them over."""
+
+    def __init__(self, tables: FollowedTables, turns: FairTurns, client: RemotingClient) -> None:
+        self._tables = tables
+        self._turns = turns
+        self._client = client
+
+    async def run(self, master: str) -> None:
+        """Take over all tables; FlintError if the master does not give one."""
+        tables = self._tables
+        topics, version = topic_table_from_json(
+            await self._ask(master, RequestCode.GET_ALL_TOPIC_CONFIG)
+        )
+        tables.topics.replace_all(topics, version)
+        offsets = await self._ask(master, RequestCode.GET_ALL_CONSUMER_OFFSET)
+        await self._turns.run(_merge(tables.offsets, offsets), "offsets of the master")
+        delayed = await self._ask(master, RequestCode.GET_ALL_DELAY_OFFSET)
+        await asyncio.to_thread(tables.follow_delays, _delay_offsets(delayed))
+        groups, version = group_table_from_json(
+            await self._ask(master, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        )
+        tables.groups.replace_all(groups, version)
+
+    async def log_range(self, master: str) -> MasterRange:
+        """Return where the master's log begins and ends."""
+        info = Members(
+            await self._ask(master, RequestCode.GET_BROKER_RUNTIME_INFO), "runtime info"
+        ).table("table")
+        try:
+            start, end = int(info["commitLogMinOffset"]), int(info["commitLogMaxOffset"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise BodyError("runtime info without the range of the log") from error
+        # A Java broker begins an empty log at -1.
+        return MasterRange(max(start, 0), max(end, 0))
+
+    async def _ask(self, master: str, code: RequestCode) -> Any:
+        answer = await self._client.call(master, code, timeout_ms=TIMEOUT_MS)
+        if answer.code != ResponseCode.SUCCESS:
+            raise BodyError(f"{code.name} was answered with {answer.code}: {answer.remark}")
+        return loads_body(answer.body) if answer.body else {}
+
+
+def _merge(table: OffsetTable, offsets: Any) -> Steps[None]:
+    yield from table.merge(offsets)
+
+
+def _delay_offsets(value: Any) -> dict[int, int]:
+    table = Members(value, "delay offsets").table("offsetTable")
+    try:
+        return {int(level): int(offset) for level, offset in table.items()}
+    except (TypeError, ValueError) as error:
+        raise BodyError("delay offsets that are no numbers") from error

@@ -1,0 +1,478 @@
+"""The fast path of sends: plain ones that came together are stored together.
+
+Most sends hold no surprise: the topic is known, nothing is delayed or transactional, nobody waits
+for the disk.  They are recognised by the fields of their headers, without a header object.  A send
+whose fields were seen before, save times, properties and body, has been admitted before
+(`flintmq.broker.sending.send_admission`), and is gathered at once.  Everything else is left to
+the processor, and so is a whole append group that the store cannot take just then.
+
+Under load the store encodes groups by machine code, and then answers are encoded by machine code
+too (`flintmq.broker.sending.compiled_answers`).
+"""
+
+from __future__ import annotations
+
+import inspect
+from itertools import groupby
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from flintmq.broker.hosts import packed_peer
+from flintmq.broker.sending.put_answers import less_than_promised
+from flintmq.broker.sending.send_admission import admit_send
+from flintmq.broker.sending.stored_answer import (
+    SharedAnswer,
+    encode_stored_answer,
+    stored_header,
+)
+from flintmq.format.errors import FormatError
+from flintmq.format.message_id import packed_offset_ids
+from flintmq.format.properties import NAME_END, PAIR_END
+from flintmq.format.sys_flag import COMPRESSED, HOSTS_MASK, TRANSACTION_MASK
+from flintmq.format.wire.frame import HeaderType
+from flintmq.format.wire.headers.send import SendMessageRequest, SendMessageRequestV2
+from flintmq.format.wire.remoting_errors import RemoteProtocolError
+from flintmq.kernels.background_load import LoadOnDemand
+from flintmq.model.property_names import CLUSTER, WAIT
+from flintmq.model.topics import RETRY_PREFIX
+from flintmq.remoting import Answer, RefusedError
+from flintmq.store.append_group.sends import Sends, SendTarget
+from flintmq.store.appending.group_appender import NotAppended
+from flintmq.store.config import BrokerRole, FlushMode
+from flintmq.store.results import PutResult, PutStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from flintmq.broker.context import BrokerContext
+    from flintmq.broker.sending.compiled_answers import CompiledAnswers
+    from flintmq.broker.sending.compiled_sends import CompiledSends
+    from flintmq.model.data_version import DataVersion
+    from flintmq.remoting import ReceivedRequest
+    from flintmq.remoting.request_table import RequestSource
+    from flintmq.store.append_group.sends import AppendGroup, StoredAt
+
+KNOWN_SEND_COUNT_MAX: Final = 8192
+"""Kinds of sends that are remembered; clients can make up as many as they like."""
+
+KNOWN_TEXT_LENGTH_MAX: Final = 1024
+"""Characters of all fields of a kind that is remembered."""
+
+COMPILED_ASK_COUNT: Final = 64
+"""Turns with sends after which machine code is loaded."""
+
+COMPILED_PROGRAM: Final = (
+    "from flintmq.broker.sending.compiled_sends import CompiledSends; CompiledSends()"
+)
+"""Loads all machine code of sends."""
+
+LEARNED_COUNT_MAX: Final = 64
+LEARN_PERIOD_S: Final = 1.0
+"""So many headers are looked at in so long a time."""
+
+SHOWN_COUNT_MAX: Final = 4
+SHOWN_GROUPS: Final = 1024
+"""Of sends to one target so many headers are looked at while so many groups come."""
+
+_WIRE_NAMES: Final = dict(
+    zip(
+        inspect.get_annotations(SendMessageRequest),
+        SendMessageRequestV2.wire_fields(),
+        strict=True,
+    )
+)
+"""What the fields of a send are called in the header."""
+_BORN_TIMESTAMP: Final = _WIRE_NAMES["born_timestamp"]
+_PROPERTIES: Final = _WIRE_NAMES["properties"]
+_KIND_NAMES: Final = tuple(
+    _WIRE_NAMES[field]
+    for field in (
+        "topic",
+        "queue_id",
+        "sys_flag",
+        "flag",
+        "reconsume_times",
+        "unit_mode",
+        "batch",
+    )
+)
+"""The fields that sends of one kind have in common."""
+_kind_of: Final = itemgetter(*_KIND_NAMES)
+_BORN_DIGITS_MAX: Final = 18
+_JSON: Final = HeaderType.JSON
+_WAIT_START: Final = f"{WAIT}{NAME_END}"
+_connection_of: Final = attrgetter("connection")
+
+
+class GatheredSend(NamedTuple):
+    """A send that waits to be stored with others, and the request it came as."""
+
+    target: SendTarget
+    born_timestamp: int
+    properties_text: str
+    request: ReceivedRequest
+    connection: RequestSource
+    born_host: bytes
+
+
+def load_compiled_answers() -> CompiledAnswers:
+    """Load machine code for answers, where the store has loaded its own."""
+    from flintmq.broker.sending.compiled_answers import CompiledAnswers
+
+    return CompiledAnswers()
+
+
+def load_compiled_sends() -> CompiledSends:
+    """Load machine code for sends from frame to answer."""
+    from flintmq.broker.sending.compiled_sends import CompiledSends
+
+    return CompiledSends()
+
+
+class SendFastPath:
+    """The bulk handler of sends.
+
+    It gathers plain sends of all connections, and stores and answers them as one append group.
+    """
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._late = context.late_sends.waiting
+        self._known: dict[tuple[str | None, ...], SendTarget] = {}
+        """The kinds of sends that were admitted and are plain."""
+        is_wanted = context.store.config.machine_code
+        self._compiled = LoadOnDemand(
+            load_compiled_sends,
+            ask_count=COMPILED_ASK_COUNT if is_wanted else 0,
+            program=COMPILED_PROGRAM,
+        )
+        self._compiled_answers = LoadOnDemand(load_compiled_answers, ask_count=1)
+        self._learn_after = 0.0
+        self._learned_count = 0
+        self._shown: dict[SendTarget, int] = {}
+        """How often headers of sends to a target were looked at lately."""
+        self._group_count = 0
+        self._connection: RequestSource | None = None
+        self._born_host = b""
+        self._born_text, self._born_timestamp = "0", 0
+        self._gathered: list[GatheredSend] = []
+        self._shared = SharedAnswer.of(context.config)
+        self._last_text = b""
+        self._topics_version: DataVersion | None = None
+        store_config = context.store.config
+        self._waits = (
+            store_config.flush_mode is FlushMode.SYNC
+            or store_config.broker_role is BrokerRole.SYNC_MASTER
+        )
+        """Whether answers leave only when the messages are as durable as promised."""
+
+    # -- gathering ---------------------------------------------------------------------------
+
+    def gather(self, connection: RequestSource, request: ReceivedRequest) -> bool:
+        """Gather a send if it is of a kind that is plain."""
+        if request.flag or self._late:
+            return False
+        if not self._gathered:
+            self._begin()
+        if connection is not self._connection:
+            self._connection = connection
+            self._born_host = packed_peer(connection)
+        fields = request.raw_fields
+        try:
+            try:
+                kind = _kind_of(fields)
+            except KeyError:
+                kind = tuple(map(fields.get, _KIND_NAMES))
+            target = self._known.get(kind) or self._learn(kind, fields)
+            if target is None:
+                return False
+            born_text, text = fields[_BORN_TIMESTAMP], fields.get(_PROPERTIES, "")
+            if born_text != self._born_text:
+                self._parse_born_timestamp(born_text)
+        except (KeyError, TypeError, AttributeError, ValueError):
+            return False  # Fields are missing, or are of other types: the processor says which.
+        if text.__class__ is not str or (self._waits and not self._may_wait(text)):
+            return False
+        if (
+            self._compiled.loaded is not None
+            and request.header
+            and self._shown.get(target, 0) < SHOWN_COUNT_MAX
+        ):
+            self._show(request, target)
+        # NamedTuple's own constructor takes twice the time of the tuple's.
+        self._gathered.append(
+            tuple.__new__(
+                GatheredSend,
+                (target, self._born_timestamp, text, request, connection, self._born_host),
+            )
+        )
+        return True
+
+    def _show(self, request: ReceivedRequest, target: SendTarget) -> None:
+        """Let machine code learn what headers of such sends look like.
+
+        Clients can make up headers as they like, so only so many are looked at in a while.
+        """
+        compiled = self._compiled.loaded
+        assert compiled is not None
+        self._shown[target] = self._shown.get(target, 0) + 1
+        now = self._context.clock.monotonic()
+        if now >= self._learn_after:
+            self._learn_after, self._learned_count = now + LEARN_PERIOD_S, 0
+            if not compiled.has_room:
+                compiled.forget()
+                self._shown.clear()
+        if self._learned_count < LEARNED_COUNT_MAX:
+            self._learned_count += 1
+            compiled.learn(request.header_type, request.header, target, self._last_text)
+
+    def _may_wait(self, text: str, more: int = 0) -> bool:
+        """Whether a send waits for the disk with others; one that need not wait is put alone."""
+        _, found, rest = text.partition(_WAIT_START)
+        if found and (rest.partition(PAIR_END)[0] != "true" or _WAIT_START in rest):
+            return False
+        context = self._context
+        waiting_count = context.puts.waiting_count + len(self._gathered) + more
+        return waiting_count < context.config.send_queue_capacity
+
+    def _parse_born_timestamp(self, text: str) -> None:
+        """Read a time in milliseconds; many messages of a group have the same."""
+        if not (text.isascii() and text.isdigit() and len(text) <= _BORN_DIGITS_MAX):
+            raise ValueError(text)
+        self._born_text, self._born_timestamp = text, int(text)
+
+    def _begin(self) -> None:
+        """Begin an append group: look at what all of its sends depend on."""
+        self._group_count += 1
+        if self._group_count % SHOWN_GROUPS == 0:
+            self._shown.clear()
+        config, version = self._context.config, self._context.topics.version
+        if config is not self._shared.config or version is not self._topics_version:
+            self._known.clear()
+            self._shown.clear()
+            if (compiled := self._compiled.loaded) is not None:
+                compiled.forget()
+            self._shared = SharedAnswer.of(config)
+            self._topics_version = version
+            self._last_text = f"{CLUSTER}{NAME_END}{config.cluster}".encode()
+
+    def _learn(self, kind: tuple[Any, ...], fields: Mapping[str, Any]) -> SendTarget | None:
+        """Have a new kind of send admitted; return None if it is refused or not plain."""
+        if any(value.__class__ is not str for value in kind if value is not None):
+            return None
+        context = self._context
+        try:
+            header = SendMessageRequestV2.decode(fields)
+            if not _is_plain(header) or header.topic not in context.topics:
+                return None
+            if not context.topics.is_saved(header.topic):
+                # The answers to these sends wait for the topic to be on the disk.
+                return None
+            admitted = admit_send(context, header)
+        except (FormatError, RefusedError):
+            return None
+        target = SendTarget(
+            header.topic,
+            admitted.queue_id,
+            sys_flag=admitted.sys_flag,
+            flag=header.flag,
+            reconsume_times=header.reconsume_times or 0,
+            is_batch=header.batch,
+        )
+        if sum(map(len, filter(None, kind))) <= KNOWN_TEXT_LENGTH_MAX:
+            if len(self._known) >= KNOWN_SEND_COUNT_MAX:
+                self._known.clear()
+            self._known[kind] = target
+        return target
+
+    # -- storing -----------------------------------------------------------------------------
+
+    def take(self, reads: Sequence[tuple[RequestSource, bytes]]) -> Sequence[int]:
+        """Handle sends of known headers by machine code, from frame to answer.
+
+        Return how many bytes of each read that was; nothing where it cannot be done just now.
+        """
+        compiled = self._compiled.get()
+        if compiled is None or self._late:
+            return ()
+        self._begin()
+        walked = compiled.walk([data for _, data in reads], waits=self._waits)
+        if not walked.send_count or (self._waits and not self._may_wait("", walked.send_count)):
+            return ()
+        context = self._context
+        hosts = tuple([packed_peer(connection) for connection, _ in reads])
+        group = context.store.append_encoded(
+            lambda position: compiled.encode(walked, position, hosts), context.store_host
+        )
+        if isinstance(group, NotAppended):
+            return ()
+        joined, ends = compiled.answers(group, self._shared.header, context.store_host)
+        row = begin = 0
+        answers: list[tuple[RequestSource, Sequence[bytes]]] = []
+        for (connection, _), row_end in zip(reads, walked.send_ends, strict=True):
+            if row_end > row:
+                end = ends[row_end - 1]
+                answers.append((connection, [bytes(joined[begin:end])]))
+                row, begin = row_end, end
+        self._answer(walked.send_count, group, answers)
+        return walked.handled
+
+    def finish(self) -> None:
+        """Store and answer what was gathered; call it before anything else is handled."""
+        if not self._gathered:
+            return
+        gathered, self._gathered = self._gathered, []
+        # Connections are not kept longer than their sends.
+        self._connection = None
+        special_rows = self._store(gathered)
+        # What stands between special sends can still be stored together.
+        start = 0
+        for row in special_rows:
+            self._store_or_process(gathered[start:row])
+            self._process(gathered[row])
+            start = row + 1
+        if special_rows:
+            self._store_or_process(gathered[start:])
+
+    def _store_or_process(self, gathered: Sequence[GatheredSend]) -> None:
+        """Store and answer sends of which none is special."""
+        if gathered and self._store(gathered):
+            for one in gathered:
+                self._process(one)
+
+    def _store(self, gathered: Sequence[GatheredSend]) -> Sequence[int]:
+        """Store and answer sends as one append group.
+
+        Where some are special nothing is done, and their numbers are returned.  Where the store
+        can append no group just now, each send is left to its processor.
+        """
+        targets, born_timestamps, texts, requests, _, born_hosts = zip(*gathered, strict=True)
+        sends = Sends(
+            targets,
+            born_timestamps,
+            [request.body for request in requests],
+            [text.encode() for text in texts],
+            born_hosts,
+            self._last_text,
+        )
+        group = self._context.store.append_group(sends, self._context.store_host)
+        if isinstance(group, NotAppended):
+            if not group.special_rows:
+                for one in gathered:
+                    self._process(one)
+            return group.special_rows
+        self._answer(len(gathered), group, self._answers(gathered, group))
+        return ()
+
+    def _answer(
+        self,
+        count: int,
+        group: AppendGroup,
+        answers: Iterable[tuple[RequestSource, Sequence[bytes]]],
+    ) -> None:
+        """Let the answers to the requests of a group leave as soon as they may."""
+        if self._waits:
+            self._answer_later(count, group, list(answers))
+            return
+        self._count(group)
+        for connection, frames in answers:
+            connection.send_all(frames)
+
+    def _count(self, group: AppendGroup) -> None:
+        for (topic, _), queue_slice in group.slices.items():
+            self._context.statistics.add_put(topic, queue_slice.count, queue_slice.size)
+
+    def _answer_later(
+        self,
+        count: int,
+        group: AppendGroup,
+        answers: Sequence[tuple[RequestSource, Sequence[bytes]]],
+    ) -> None:
+        """Let the answers to a group leave when its promise holds: all of them wait as one."""
+        size = len(group.records)
+        shared = self._shared.header
+
+        def done(result: PutResult) -> None:
+            if result.status.stored:
+                self._count(kept)
+            for connection, frames in answers:
+                if result.ok:
+                    connection.send_all(frames)
+                else:
+                    connection.send_all([*less_than_promised(b"".join(frames), result, shared)])
+
+        kept = group.kept()
+        result = PutResult(
+            PutStatus.PUT_OK,
+            group.end_offset - size,
+            size,
+            wait_for_flush=True,
+            message_count=group.message_count,
+            request_count=count,
+        )
+        self._context.puts.when_done(result, done)
+
+    def _answers(
+        self, gathered: Sequence[GatheredSend], group: AppendGroup
+    ) -> Iterator[tuple[RequestSource, Sequence[bytes]]]:
+        """Yield the answers of each connection: one piece by machine code, else one by one."""
+        if len(gathered) == 1:
+            yield gathered[0].connection, self._python_answers(gathered, group.stored)
+            return
+        runs = [(key, len(list(some))) for key, some in groupby(gathered, _connection_of)]
+        compiled = self._compiled_answers.get() if group.is_compiled else None
+        row = begin = 0
+        if compiled is None:
+            frames = self._python_answers(gathered, group.stored)
+            for connection, count in runs:
+                yield connection, frames[row : row + count]
+                row += count
+            return
+        requests = [one.request for one in gathered]
+        joined, ends = compiled.encode_for(
+            self._shared.header,
+            self._context.store_host,
+            group.stored,
+            [request.opaque for request in requests],
+            [request.header_type for request in requests],
+        )
+        for connection, count in runs:
+            row += count
+            yield connection, [bytes(joined[begin : ends[row - 1]])]
+            begin = ends[row - 1]
+
+    def _process(self, gathered: GatheredSend) -> None:
+        """Leave a send to its processor after all."""
+        try:
+            gathered.connection.process(gathered.request)
+        except RemoteProtocolError as error:
+            gathered.connection.drop(str(error))
+
+    def _python_answers(
+        self, gathered: Sequence[GatheredSend], stored_at: Iterable[StoredAt]
+    ) -> list[bytes]:
+        return [
+            self._python_answer(one.request, one.target.queue_id, stored)
+            for one, stored in zip(gathered, stored_at, strict=True)
+        ]
+
+    def _python_answer(self, request: ReceivedRequest, queue_id: int, stored: StoredAt) -> bytes:
+        """Return the answer to a send in the notation of its request."""
+        shared = self._shared
+        message_id = packed_offset_ids(self._context.store_host, stored.physical_offsets)
+        if request.header_type is _JSON:
+            return encode_stored_answer(
+                shared.json_start, request.opaque, message_id, queue_id, stored.queue_offset
+            )
+        header = stored_header(shared.header, message_id, queue_id, stored.queue_offset)
+        return Answer(header=header).encode(request.command)
+
+
+def _is_plain(header: SendMessageRequest) -> bool:
+    """Whether sends with this header can go with an append group, whatever they bring."""
+    return (
+        header.queue_id >= 0
+        and not header.topic.startswith(RETRY_PREFIX)
+        and not header.sys_flag & (TRANSACTION_MASK | HOSTS_MASK)
+        and not (header.batch and header.sys_flag & COMPRESSED)
+    )

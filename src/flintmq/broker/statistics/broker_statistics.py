@@ -1,0 +1,184 @@
+"""Counters of a broker: how much was sent and fetched, by topic, group and queue.
+
+Each counter keeps samples: every 10 seconds for the last minute, every 10 minutes for the last
+hour, every hour for the last day.  What a counter gained in a
+period is the difference of the last and the first sample of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TOPIC_PUT_COUNT: Final = "TOPIC_PUT_NUMS"
+TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
+GROUP_GET_COUNT: Final = "GROUP_GET_NUMS"
+GROUP_GET_SIZE: Final = "GROUP_GET_SIZE"
+SEND_BACK_COUNT: Final = "SNDBCK_PUT_NUMS"
+BROKER_PUT_COUNT: Final = "BROKER_PUT_NUMS"
+BROKER_GET_COUNT: Final = "BROKER_GET_NUMS"
+
+COUNTER_COUNT_MAX: Final = 200_000
+"""Counters of one broker; clients choose the topics and groups, so there is a limit."""
+
+_MINUTE_POINTS: Final = 7
+_HOUR_POINTS: Final = 7
+_DAY_POINTS: Final = 25
+_TEN_SECONDS_MS: Final = 10_000
+_TEN_MINUTES_MS: Final = 600_000
+_HOUR_MS: Final = 3_600_000
+
+
+class _CounterSample(NamedTuple):
+    time_ms: int
+    value: int
+    times: int
+
+
+class PeriodTotals(NamedTuple):
+    """What a counter gained in a period of time."""
+
+    sum: int = 0
+    per_second: float = 0.0
+    per_time: float = 0.0
+
+
+class Counter:
+    """A number that only grows, and samples of what it was before."""
+
+    __slots__ = ("_day", "_hour", "_minute", "times", "value")
+
+    def __init__(self) -> None:
+        self.value = 0
+        self.times = 0
+        self._minute: deque[_CounterSample] = deque(maxlen=_MINUTE_POINTS)
+        self._hour: deque[_CounterSample] = deque(maxlen=_HOUR_POINTS)
+        self._day: deque[_CounterSample] = deque(maxlen=_DAY_POINTS)
+
+    def sample(self, now_ms: int) -> None:
+        """Note the present value wherever a sample is due."""
+        for samples, period in (
+            (self._minute, _TEN_SECONDS_MS),
+            (self._hour, _TEN_MINUTES_MS),
+            (self._day, _HOUR_MS),
+        ):
+            if not samples or now_ms - samples[-1].time_ms >= period:
+                samples.append(_CounterSample(now_ms, self.value, self.times))
+
+    @property
+    def minute(self) -> PeriodTotals:
+        """What was gained in the last minute."""
+        return _gained_in(self._minute)
+
+    @property
+    def hour(self) -> PeriodTotals:
+        """What was gained in the last hour."""
+        return _gained_in(self._hour)
+
+    @property
+    def day(self) -> PeriodTotals:
+        """What was gained in the last day."""
+        return _gained_in(self._day)
+
+
+def _gained_in(samples: deque[_CounterSample]) -> PeriodTotals:
+    if len(samples) < 2:
+        return PeriodTotals()
+    first, last = samples[0], samples[-1]
+    total, times, elapsed = (
+        last.value - first.value,
+        last.times - first.times,
+        last.time_ms - first.time_ms,
+    )
+    return PeriodTotals(
+        total, total * 1000 / elapsed if elapsed else 0.0, total / times if times else 0.0
+    )
+
+
+class BrokerStatistics:
+    """All counters of one broker."""
+
+    def __init__(self, *, cluster: str, now_ms: Callable[[], int]) -> None:
+        self._cluster = cluster
+        self._now_ms = now_ms
+        self._puts: dict[str, list[int]] = {}
+        self._gets: dict[tuple[str, str], list[int]] = {}
+        self._counters: dict[tuple[str, str], Counter] = {}
+        self.started_ms = now_ms()
+
+    def add(self, name: str, key: str, value: int, times: int = 1) -> None:
+        """Count something."""
+        counter = self._counters.get((name, key))
+        if counter is None:
+            if len(self._counters) >= COUNTER_COUNT_MAX:
+                return
+            counter = self._counters[name, key] = Counter()
+            counter.sample(self._now_ms())
+        counter.value += value
+        counter.times += times
+
+    def add_put(self, topic: str, count: int, size: int) -> None:
+        """Count stored messages.  It is done for every message, so the counters get it later."""
+        put = self._puts.get(topic)
+        if put is None:
+            put = self._puts[topic] = [0, 0]
+        put[0] += count
+        put[1] += size
+
+    def add_get(self, topic: str, group: str, count: int, size: int) -> None:
+        """Count the messages that a group got by one pull; the counters get it later too."""
+        got = self._gets.get((topic, group))
+        if got is None:
+            if len(self._gets) >= COUNTER_COUNT_MAX:
+                self._enter_puts_and_gets()
+            got = self._gets[topic, group] = [0, 0, 0]
+        got[0] += count
+        got[1] += size
+        got[2] += 1
+
+    def _enter_puts_and_gets(self) -> None:
+        puts, self._puts = self._puts, {}
+        gets, self._gets = self._gets, {}
+        for topic, (count, size) in puts.items():
+            self.add(TOPIC_PUT_COUNT, topic, count, count)
+            self.add(TOPIC_PUT_SIZE, topic, size, count)
+            self.add(BROKER_PUT_COUNT, self._cluster, count, count)
+        for (topic, group), (count, size, times) in gets.items():
+            key = f"{topic}@{group}"
+            self.add(GROUP_GET_COUNT, key, count, times)
+            self.add(GROUP_GET_SIZE, key, size, times)
+            self.add(BROKER_GET_COUNT, self._cluster, count, times)
+
+    def get(self, name: str, key: str) -> Counter | None:
+        """Return a counter, if anything was counted."""
+        self._enter_puts_and_gets()
+        return self._counters.get((name, key))
+
+    def total(self, name: str) -> int:
+        """Return the sum of all counters of one name."""
+        self._enter_puts_and_gets()
+        return sum(one.value for (kind, _), one in self._counters.items() if kind == name)
+
+    def sample(self) -> None:
+        """Note the values of all counters."""
+        self._enter_puts_and_gets()
+        now_ms = self._now_ms()
+        for counter in self._counters.values():
+            counter.sample(now_ms)
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop the counters of a topic."""
+        self._enter_puts_and_gets()
+        for name, key in list(self._counters):
+            if key == topic or topic in key.split("@"):
+                del self._counters[name, key]
+
+    def forget_group(self, group: str) -> None:
+        """Drop the counters of a group."""
+        self._enter_puts_and_gets()
+        for name, key in list(self._counters):
+            if key.endswith(f"@{group}"):
+                del self._counters[name, key]

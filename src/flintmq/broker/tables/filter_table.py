@@ -1,0 +1,317 @@
+"""The SQL92 subscriptions of consumer groups, and the file in which they are kept.
+
+A subscription comes with the heartbeats of its group and is compiled once.  When the group goes, or
+does not want the topic any more, its entry is dead but kept for a day, as RocketMQ keeps it: the
+notes in the queues (`flintmq.filter.bloom`) go on while a consumer restarts.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from flintmq.broker.filtering.sql_filter import SqlFilter
+from flintmq.broker.tables.state_keeper import StateKeeper
+from flintmq.filter.bloom import FilterBits
+from flintmq.filter.errors import SqlFilterError
+from flintmq.filter.sql92 import compile_sql
+from flintmq.model.subscription import SQL92
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from flintmq.filter.bloom import BloomFilter
+    from flintmq.filter.sql92 import CompiledExpression
+    from flintmq.model.subscription import Subscription
+    from flintmq.store.files.state_file import StateFile
+
+logger = logging.getLogger(__name__)
+
+ENTRY_COUNT_MAX: Final = 4096
+"""Subscriptions that are kept, dead ones included; of those that are dead the oldest go first."""
+
+EXPRESSIONS_LENGTH_MAX: Final = 2 << 20
+"""Characters of all expressions that are kept; compiled they take some forty bytes for each."""
+
+COMPILED_COUNT_MAX: Final = 128
+"""Expressions whose compiled form, or whose mistake, is remembered."""
+
+DEAD_FROM_START_MS: Final = 30_000
+"""A subscription that was alive when the broker stopped counts as dead for so long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterEntry:
+    """The SQL92 subscription of a group to a topic."""
+
+    topic: str
+    group: str
+    expression: str
+    version: int
+    """The version that the client gave its subscription."""
+    born_ms: int
+    dead_ms: int = 0
+    """When the group did not want it any more; 0 while it does."""
+    bits: FilterBits
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry as RocketMQ writes it."""
+        return {
+            "bloomFilterData": {
+                "bitNum": self.bits.bit_count,
+                "bitPos": list(self.bits.positions),
+            },
+            "bornTime": self.born_ms,
+            "clientVersion": self.version,
+            "consumerGroup": self.group,
+            "dead": self.dead_ms >= self.born_ms,
+            "deadTime": self.dead_ms,
+            "expression": self.expression,
+            "expressionType": SQL92,
+            "topic": self.topic,
+        }
+
+
+class FilterTable:
+    """SQL92 subscriptions by topic and group.  The file is written from time to time."""
+
+    def __init__(
+        self,
+        file: StateFile,
+        *,
+        bloom: BloomFilter,
+        now_ms: Callable[[], int],
+        clean_span_ms: int,
+    ) -> None:
+        self.keeper = StateKeeper(file, self._snapshot, is_eager=False)
+        self._bloom = bloom
+        self._now_ms = now_ms
+        self._clean_span_ms = clean_span_ms
+        self._entries: dict[tuple[str, str], FilterEntry] = {}
+        self._groups: dict[str, dict[str, None]] = {}
+        """Topic → groups that have an entry for it."""
+        self._length = 0
+        """Characters of all expressions."""
+        self._filters: dict[tuple[str, str], SqlFilter] = {}
+        self._compiled: dict[str, CompiledExpression | SqlFilterError] = {}
+
+    # -- expressions ---------------------------------------------------------------------------
+
+    def compiled(self, expression: str) -> CompiledExpression:
+        """Return an expression compiled, now or before; SqlFilterError if it is wrong."""
+        found = self._compiled.pop(expression, None)
+        if found is None:
+            try:
+                found = compile_sql(expression)
+            except SqlFilterError as error:
+                found = error
+            else:
+                if found.ignored:
+                    logger.warning(
+                        "text behind an SQL92 expression is ignored: expression=%r ignored=%r",
+                        expression,
+                        found.ignored,
+                    )
+            if len(self._compiled) >= COMPILED_COUNT_MAX:
+                del self._compiled[next(iter(self._compiled))]
+        self._compiled[expression] = found
+        if isinstance(found, SqlFilterError):
+            raise found.with_traceback(None)
+        return found
+
+    # -- subscriptions -------------------------------------------------------------------------
+
+    def get(self, topic: str, group: str) -> FilterEntry | None:
+        """Return the subscription of a group to a topic."""
+        return self._entries.get((topic, group))
+
+    def filter_of(self, topic: str, group: str) -> SqlFilter | None:
+        """Return the filter of a group's subscription to a topic, None without one."""
+        key = topic, group
+        found = self._filters.get(key)
+        entry = self._entries.get(key)
+        if found is None and entry is not None:
+            try:
+                expression = self.compiled(entry.expression)
+            except SqlFilterError:
+                return None  # It was read from the file; nothing else gets here uncompiled.
+            found = SqlFilter(expression, bits=entry.bits, born_ms=entry.born_ms)
+            self._filters[key] = found
+        return found
+
+    def bitmap(self, topic: str, properties: Mapping[str, str]) -> bytes | None:
+        """Return the notes on a new message: the bits of all subscriptions that it satisfies.
+
+        None if the topic has no such subscription; dead ones count, since they may live again.
+        """
+        groups = self._groups.get(topic)
+        if groups is None:
+            return None
+        return self._bloom.bitmap(
+            [
+                self._entries[topic, group].bits
+                for group in groups
+                if (chosen := self.filter_of(topic, group)) is not None
+                and chosen.matches_arrival(0, lambda: properties)
+            ]
+        )
+
+    def register(self, group: str, subscriptions: Iterable[Subscription]) -> Iterator[None]:
+        """Apply what a heartbeat says of a group; it may be interrupted after each compilation."""
+        wanted = {one.topic: one for one in subscriptions if not one.is_tag and one.expression}
+        for subscription in wanted.values():
+            if self._register(group, subscription):
+                yield
+        gone = [key for key in self._entries if key[1] == group and key[0] not in wanted]
+        self._mark_dead(gone)
+
+    def _register(self, group: str, subscription: Subscription) -> bool:
+        """Take a subscription in; return whether an expression was looked at."""
+        key = subscription.topic, group
+        known = self._entries.get(key)
+        if known is not None and subscription.version <= known.version:
+            if known.dead_ms and subscription.version == known.version:
+                self._put(key, replace(known, dead_ms=0))
+            return False
+        try:
+            self.compiled(subscription.expression)
+        except SqlFilterError as error:
+            logger.warning(
+                "SQL92 subscription refused: group=%s topic=%s reason=%s",
+                group,
+                subscription.topic,
+                str(error).partition("\n")[0],
+            )
+            return True
+        entry = FilterEntry(
+            topic=subscription.topic,
+            group=group,
+            expression=subscription.expression,
+            version=subscription.version,
+            born_ms=self._now_ms(),
+            bits=self._bloom.bits_of(group, subscription.topic),
+        )
+        if not self._make_room(entry):
+            logger.warning("too many SQL92 subscriptions: group=%s", group)
+            return True
+        self._put(key, entry)
+        return True
+
+    def _put(self, key: tuple[str, str], entry: FilterEntry) -> None:
+        known = self._entries.get(key)
+        self._length += len(entry.expression) - (0 if known is None else len(known.expression))
+        self._entries[key] = entry
+        self._groups.setdefault(entry.topic, {})[entry.group] = None
+        self._filters.pop(key, None)
+        self.keeper.changed()
+
+    def _make_room(self, new: FilterEntry) -> bool:
+        """Forget entries that have been dead the longest until there is room for one more."""
+        while (
+            len(self._entries) >= ENTRY_COUNT_MAX
+            or self._length + len(new.expression) > EXPRESSIONS_LENGTH_MAX
+        ):
+            dead = [(entry.dead_ms, key) for key, entry in self._entries.items() if entry.dead_ms]
+            if not dead:
+                return False
+            self._forget(min(dead)[1])
+        return True
+
+    def _forget(self, key: tuple[str, str]) -> None:
+        topic, group = key
+        self._length -= len(self._entries.pop(key).expression)
+        del self._groups[topic][group]
+        if not self._groups[topic]:
+            del self._groups[topic]
+        self._filters.pop(key, None)
+        self.keeper.changed()
+
+    def unregister(self, group: str) -> None:
+        """Note that a group has no members any more."""
+        self._mark_dead([key for key in self._entries if key[1] == group])
+
+    def _mark_dead(self, keys: Iterable[tuple[str, str]]) -> None:
+        now_ms = self._now_ms()
+        for key in keys:
+            entry = self._entries[key]
+            if not entry.dead_ms:
+                self._entries[key] = replace(entry, dead_ms=now_ms)
+                self.keeper.changed()
+
+    # -- file ----------------------------------------------------------------------------------
+
+    def clean(self) -> None:
+        """Forget what has been dead for long."""
+        oldest_ms = self._now_ms() - self._clean_span_ms
+        for key, entry in list(self._entries.items()):
+            if entry.dead_ms and entry.dead_ms <= oldest_ms:
+                self._forget(key)
+
+    def load(self) -> None:
+        """Read the file; entries of another bloom filter make all of it useless, as in RocketMQ."""
+        value = self.keeper.file.load().value
+        found = list(_read_entries(value))[:ENTRY_COUNT_MAX]
+        if any(
+            entry.bits.bit_count != self._bloom.bit_count
+            or len(entry.bits.positions) != self._bloom.hash_count
+            for entry in found
+        ):
+            logger.warning("SQL92 subscriptions of other filter bits are left out")
+            return
+        started_ms = self._now_ms() - DEAD_FROM_START_MS
+        for entry in found:
+            dead_ms = entry.dead_ms or max(entry.born_ms, started_ms)
+            self._entries[entry.topic, entry.group] = replace(entry, dead_ms=dead_ms)
+            self._groups.setdefault(entry.topic, {})[entry.group] = None
+        self._length = sum(len(entry.expression) for entry in self._entries.values())
+
+    def _snapshot(self) -> Callable[[], Any]:
+        entries = list(self._entries.values())
+        return lambda: _to_json(entries)
+
+
+def _to_json(entries: Iterable[FilterEntry]) -> dict[str, Any]:
+    by_topic: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        of_topic = by_topic.setdefault(entry.topic, {"groupFilterData": {}, "topic": entry.topic})
+        of_topic["groupFilterData"][entry.group] = entry.to_json()
+    return {"filterDataByTopic": by_topic}
+
+
+def _read_entries(value: Any) -> Iterator[FilterEntry]:
+    """Yield the entries of a file; what is none is left out, since consumers register again."""
+    table = value.get("filterDataByTopic") if isinstance(value, dict) else None
+    for of_topic in table.values() if isinstance(table, dict) else ():
+        groups = of_topic.get("groupFilterData") if isinstance(of_topic, dict) else None
+        for one in groups.values() if isinstance(groups, dict) else ():
+            entry = _read_entry(one)
+            if entry is not None:
+                yield entry
+
+
+def _read_entry(value: Any) -> FilterEntry | None:
+    try:
+        bits = value["bloomFilterData"]
+        texts = value["topic"], value["consumerGroup"], value["expression"]
+        numbers = value["clientVersion"], value["bornTime"], value["deadTime"], bits["bitNum"]
+        positions = tuple(bits["bitPos"])
+    except (KeyError, TypeError):
+        return None
+    if (
+        value.get("expressionType") != SQL92
+        or any(not isinstance(one, str) for one in texts)
+        or any(type(one) is not int for one in (*numbers, *positions))
+        or any(not 0 <= at < numbers[3] for at in positions)
+    ):
+        return None
+    topic, group, expression = texts
+    return FilterEntry(
+        topic=topic,
+        group=group,
+        expression=expression,
+        version=numbers[0],
+        born_ms=numbers[1],
+        dead_ms=numbers[2],
+        bits=FilterBits(numbers[3], positions),
+    )

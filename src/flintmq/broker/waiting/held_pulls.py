@@ -1,0 +1,237 @@
+"""Pulls that found nothing and wait: for a message that matches, or for their time to be up.
+
+The dispatcher says which queue got a message; the pulls of that queue are then answered at once,
+after the dispatch, when the message can be read.  A pull whose peer has much unread waits on until
+that peer has read it: its answer is read from the log only when the socket takes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import heapq
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+
+from flintmq.remoting.refusal_counts import HELD_PULLS
+
+if TYPE_CHECKING:
+    from flintmq.broker.filtering.pull_filter import PullFilter
+    from flintmq.remoting.peer import Peer
+    from flintmq.remoting.refusal_counts import RefusalCounts
+    from flintmq.store.message_store import MessageStore
+
+HELD_COUNT_MAX: Final = 100_000
+HELD_BY_ONE_COUNT_MAX: Final = 16_384
+"""Pulls of one connection that wait."""
+
+HELD_ON_ONE_COUNT_MAX: Final = 2048
+"""Pulls of one queue that wait: each is looked at for every message that comes."""
+
+HELD_SIZE_MAX: Final = 128 << 20
+"""Bytes that all pulls which wait may take together, by what is charged for each."""
+
+PULL_SIZE: Final = 1024
+"""Bytes that are charged for a pull besides its subscription."""
+
+HOLD_MS_MAX: Final = 120_000
+WAKE_COUNT_MAX: Final = 256
+"""Pulls that are answered in one turn of the loop; the others have theirs in the next one."""
+
+_ANSWERED_COUNT_MIN: Final = 64
+
+Queue: TypeAlias = tuple[str, int]
+_KeyT = TypeVar("_KeyT")
+
+
+@dataclass(slots=True, eq=False)
+class HeldPull:
+    """One pull that waits.  ``answer`` reads again and answers, whatever is found."""
+
+    queue: Queue
+    offset: int
+    message_filter: PullFilter | None
+    connection: Peer
+    answer: Callable[[], None]
+    size: int = PULL_SIZE
+    """Bytes that are charged for it."""
+    is_answered: bool = False
+    is_woken: bool = False
+    """Whether something has come for it."""
+    waits_for_room: bool = False
+    """Whether it would have been answered if its peer had read more."""
+
+
+class HeldPulls:
+    """All pulls that wait at one broker."""
+
+    def __init__(
+        self, store: MessageStore, *, refused: RefusalCounts, count_max: Callable[[], int]
+    ) -> None:
+        self._store = store
+        self._refused = refused
+        self._count_max = count_max
+        self._loop = asyncio.get_running_loop()
+        self._by_queue: dict[Queue, dict[HeldPull, None]] = {}
+        self._by_connection: dict[Peer, dict[HeldPull, None]] = {}
+        self._deadlines: list[tuple[float, int, HeldPull]] = []
+        self._sequence = itertools.count()
+        self._ready: list[HeldPull] = []
+        self._waiting_for_room: dict[Peer, list[HeldPull]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._next_wake: asyncio.Handle | None = None
+        self.count = 0
+        self.size = 0
+        """Bytes that are charged for all pulls that wait."""
+
+    def hold(self, pull: HeldPull, timeout_ms: int) -> bool:
+        """Have a pull wait; return False when too many wait already."""
+        own = self._by_connection.get(pull.connection)
+        if (
+            self.count >= min(HELD_COUNT_MAX, self._count_max())
+            or self.size + pull.size > HELD_SIZE_MAX
+            or (own is not None and len(own) >= HELD_BY_ONE_COUNT_MAX)
+            or len(self._by_queue.get(pull.queue, ())) >= HELD_ON_ONE_COUNT_MAX
+        ):
+            self._refused.note(HELD_PULLS)
+            return False
+        deadline = self._loop.time() + min(max(timeout_ms, 0), HOLD_MS_MAX) / 1000
+        self._by_queue.setdefault(pull.queue, {})[pull] = None
+        self._by_connection.setdefault(pull.connection, {})[pull] = None
+        heapq.heappush(self._deadlines, (deadline, next(self._sequence), pull))
+        self.count += 1
+        self.size += pull.size
+        self._store.dispatcher.on_arrival = self._arrived
+        self._store.dispatcher.awaited_queues = self._by_queue
+        self._set_timer()
+        return True
+
+    def _arrived(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        tags_code: int,
+        store_timestamp: int,
+        bitmap: bytes | None,
+        read_properties: Callable[[], Mapping[str, str]],
+    ) -> None:
+        pulls = self._by_queue.get((topic, queue_id))
+        if pulls is None:
+            return
+        judged: dict[PullFilter, bool] = {}
+        for pull in pulls:
+            if pull.is_woken or queue_offset <= pull.offset:
+                continue
+            chosen = pull.message_filter
+            if chosen is not None:
+                # Members of a group share their filter, which may take a while to judge.
+                matches = judged.get(chosen)
+                if matches is None:
+                    matches = judged[chosen] = chosen.matches_arrival(tags_code, read_properties)
+                if not matches:
+                    continue
+            pull.is_woken = True
+            self._ready.append(pull)
+
+    def wake(self) -> None:
+        """Answer the pulls for which something has come; call it after each dispatch."""
+        if self._next_wake is not None:
+            return  # Others wait for the next turn of the loop already.
+        answered = 0
+        while self._ready:
+            ready, self._ready = self._ready, []
+            for number, pull in enumerate(ready):
+                if answered >= WAKE_COUNT_MAX:
+                    self._ready = ready[number:] + self._ready
+                    self._next_wake = self._loop.call_soon(self._wake_again)
+                    return
+                answered += not pull.is_answered
+                self._finish(pull)
+
+    def _wake_again(self) -> None:
+        self._next_wake = None
+        self.wake()
+
+    def _finish(self, pull: HeldPull) -> None:
+        """Answer a pull, or have it wait until its peer has read what it was sent before."""
+        connection = pull.connection
+        if pull.is_answered or pull.waits_for_room:
+            return
+        if connection.is_closed:
+            self._let_go(pull)
+        elif connection.has_room:
+            self._let_go(pull)
+            pull.answer()
+        else:
+            pull.waits_for_room = True
+            waiting = self._waiting_for_room.get(connection)
+            if waiting is not None:
+                waiting.append(pull)
+                return
+            self._waiting_for_room[connection] = [pull]
+            connection.when_room(functools.partial(self._has_room, connection))
+
+    def _has_room(self, connection: Peer) -> None:
+        """Answer those pulls of a connection that waited for it to read."""
+        for pull in self._waiting_for_room.pop(connection, ()):
+            pull.waits_for_room = False
+            self._finish(pull)
+
+    def _let_go(self, pull: HeldPull) -> None:
+        pull.is_answered = True
+        self.count -= 1
+        self.size -= pull.size
+        _take_out(self._by_queue, pull.queue, pull)
+        _take_out(self._by_connection, pull.connection, pull)
+        if not self.count:
+            self._store.dispatcher.on_arrival = None
+        if len(self._deadlines) > 2 * self.count + _ANSWERED_COUNT_MIN:
+            # Those answered before their time was up must not be kept until then.
+            self._deadlines = [one for one in self._deadlines if not one[2].is_answered]
+            heapq.heapify(self._deadlines)
+
+    def _set_timer(self) -> None:
+        while self._deadlines and self._deadlines[0][2].is_answered:
+            heapq.heappop(self._deadlines)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._deadlines:
+            self._timer = self._loop.call_at(self._deadlines[0][0], self._time_is_up)
+
+    def _time_is_up(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        for _ in range(WAKE_COUNT_MAX):
+            if not self._deadlines or self._deadlines[0][0] > now:
+                break
+            self._finish(heapq.heappop(self._deadlines)[2])
+        self._set_timer()
+
+    def drop(self, connection: Peer) -> None:
+        """Forget the pulls of a connection that has ended."""
+        self._waiting_for_room.pop(connection, None)
+        for pull in list(self._by_connection.get(connection, ())):
+            self._let_go(pull)
+
+    def close(self) -> None:
+        """Answer all pulls that wait, although nothing has come for them.
+
+        Those whose peers do not read get no answer; their connections are closed next.
+        """
+        for pull in [one for pulls in self._by_queue.values() for one in pulls]:
+            self._finish(pull)
+        for handle in (self._timer, self._next_wake):
+            if handle is not None:
+                handle.cancel()
+        self._timer = self._next_wake = None
+
+
+def _take_out(table: dict[_KeyT, dict[HeldPull, None]], key: _KeyT, pull: HeldPull) -> None:
+    pulls = table[key]
+    del pulls[pull]
+    if not pulls:
+        del table[key]

@@ -1,0 +1,1 @@
+"""``flintmq pipeline``: the jobs on Spark as commands."""

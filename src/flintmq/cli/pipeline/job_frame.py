@@ -1,0 +1,113 @@
+"""The frame of all jobs: their common options, their output as text or JSON, and exit codes.
+
+A command is a function that is given a `Job` and its own options, and returns a `JobOutcome`.
+Everything else that the commands have in common happens here, once.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from flintmq.cli.exit_codes import EXIT_FINE, EXIT_PROBLEMS, EXIT_USAGE
+from flintmq.cli.option_types import SHAPE_ADVICE
+from flintmq.cli.output.console import write_line
+from flintmq.cli.output.json_output import to_json
+from flintmq.cli.output.text import printable
+from flintmq.cli.pipeline.job import Job
+from flintmq.cli.pipeline.job_options import JOB_OPTIONS
+from flintmq.cli.pipeline.spark_extra import JOB_PACKAGES, require_packages
+from flintmq.offline import OutputError, UnknownIndexShapeError
+from flintmq.spark.runtime.failures import SqlError
+from flintmq.spark.runtime.session_settings import SessionSettings
+
+
+class SqlUsageError(click.ClickException):
+    """The query is wrong; the way it was given is not."""
+
+    exit_code = EXIT_USAGE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOutcome:
+    """What a job leaves to be told.
+
+    ``report`` is printed with ``--format json``; otherwise ``lines`` go to stdout and ``notes`` to
+    stderr.  A job that has printed everything itself leaves all three empty.  ``has_losses`` says
+    that something was left out, which the user may accept beforehand.
+    """
+
+    report: object = None
+    lines: Iterable[str] = ()
+    notes: Iterable[str] = ()
+    has_problems: bool = False
+    has_losses: bool = False
+
+    def exit_code(self, *, accepts_loss: bool) -> int:
+        """Return the exit code of the command."""
+        is_wrong = self.has_problems or (self.has_losses and not accepts_loss)
+        return EXIT_PROBLEMS if is_wrong else EXIT_FINE
+
+
+def job_command(name: str) -> Callable[[Callable[..., JobOutcome]], click.Command]:
+    """Make a command of a function that does a job; the job itself is its argument ``job``."""
+
+    def decorate(do_job: Callable[..., JobOutcome]) -> click.Command:
+        @functools.wraps(do_job)
+        def command(
+            *,
+            master: str,
+            conf: dict[str, str],
+            parallelism: int | None,
+            log_file: Path | None,
+            form: str,
+            accept_loss: bool = False,
+            **options: object,
+        ) -> int:
+            require_packages(*JOB_PACKAGES)
+            settings = SessionSettings(
+                master=master,
+                conf=conf,
+                parallelism=parallelism,
+                log_file=log_file,
+                app_name=f"flintmq {name}",
+            )
+            job = Job(name=name, settings=settings, is_json=form == "json")
+            with _usage_errors():
+                outcome = do_job(job=job, **options)
+            _tell(outcome, is_json=job.is_json)
+            return outcome.exit_code(accepts_loss=accept_loss)
+
+        decorated: Callable[..., int] = command
+        for option in reversed(JOB_OPTIONS):
+            decorated = option(decorated)
+        return click.command(name)(decorated)
+
+    return decorate
+
+
+@contextmanager
+def _usage_errors() -> Iterator[None]:
+    """Turn errors of the libraries that the user can mend on the command line into usage errors."""
+    try:
+        yield
+    except SqlError as error:
+        raise SqlUsageError(printable(str(error))) from error
+    except UnknownIndexShapeError as error:
+        raise click.UsageError(printable(f"{error.path}: {SHAPE_ADVICE}")) from error
+    except OutputError as error:
+        raise click.UsageError(printable(str(error))) from error
+
+
+def _tell(outcome: JobOutcome, *, is_json: bool) -> None:
+    if is_json:
+        if outcome.report is not None:
+            write_line(to_json(outcome.report))
+        return
+    for line in outcome.lines:
+        write_line(line)
+    for note in outcome.notes:
+        click.echo(note, err=True)

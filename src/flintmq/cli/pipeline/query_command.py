@@ -1,0 +1,181 @@
+"""``flintmq pipeline query``: SQL over store directories, an archive or live topics."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TextIO
+
+import click
+
+from flintmq.cli.output.console import OutputClosedError
+from flintmq.cli.output.json_output import with_members
+from flintmq.cli.output.text import plural, printable
+from flintmq.cli.pipeline.input_options import (
+    check_source,
+    live_options,
+    refuse_set_aside,
+    stored_input,
+)
+from flintmq.cli.pipeline.job import Job
+from flintmq.cli.pipeline.job_frame import JobOutcome, job_command
+from flintmq.cli.pipeline.job_options import (
+    absolute,
+    on_corrupt_option,
+    set_aside_option,
+)
+from flintmq.cli.pipeline.report_text import damage_lines
+from flintmq.cli.pipeline.row_output import WRITERS, json_object, table_lines
+from flintmq.spark.jobs.query.query_report import LIMIT_MAX, QueryReport
+
+if TYPE_CHECKING:
+    from flintmq.spark.jobs.query.sql_query import QueryRun
+
+TABLE_ROWS: Final = 1000
+_SUFFIXES: Final = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet"}
+
+
+@job_command("query")
+@click.argument("sources", metavar="[DIR...|ARCHIVE]", nargs=-1, callback=absolute)
+@click.argument("sql", metavar="SQL")
+@live_options
+@on_corrupt_option
+@set_aside_option
+@click.option("--limit", type=click.IntRange(0, LIMIT_MAX), help="Give so many rows at most.")
+@click.option(
+    "--output",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write the rows there: a new file, a new directory for Parquet.",
+)
+@click.option(
+    "--output-format",
+    type=click.Choice(["table", "csv", "jsonl", "parquet"]),
+    help="Else by the ending of --output; without one a table.",
+)
+def query_command(
+    job: Job,
+    sources: tuple[str, ...],
+    sql: str,
+    namesrv: str | None,
+    topics: tuple[str, ...],
+    extra: dict[str, str],
+    on_corrupt: str,
+    set_aside: bool,
+    limit: int | None,
+    output: Path | None,
+    output_format: str | None,
+) -> JobOutcome:
+    """Answer SQL over the views messages, queues, offsets, index, topics and groups.
+
+    Live topics (--namesrv, --topic) have messages and offsets, as they are at the start.
+    A table shows 1000 rows unless --limit says otherwise.  How many rows were scanned and
+    matched, and whether the answer is complete, is told on stderr.
+    """
+    from flintmq.spark.jobs.job_input import LiveInput
+    from flintmq.spark.jobs.query.sql_query import QueryRequest, QueryRun
+
+    live = check_source(sources, namesrv, topics, extra)
+    form = output_format or _form_of(output)
+    _check_output(output, form)
+    if limit is None and form == "table":
+        limit = TABLE_ROWS
+    if live is not None:
+        refuse_set_aside(set_aside)
+        request = QueryRequest(source=LiveInput(live), sql=sql, limit=limit)
+    else:
+        stored = stored_input(job, sources, on_corrupt, allows_archive=True, set_aside=set_aside)
+        request = QueryRequest(source=stored, sql=sql, limit=limit)
+    # A bar would be in the way of rows that come while Spark still works.
+    is_row_by_row = form in WRITERS and output is None and not job.is_json
+    with job.session(progress=not (is_row_by_row and sys.stdout.isatty())) as spark:
+        return _give(QueryRun(spark, request), form, output, is_json=job.is_json)
+
+
+def _form_of(output: Path | None) -> str:
+    return "table" if output is None else _SUFFIXES.get(output.suffix.lower(), "table")
+
+
+def _check_output(output: Path | None, form: str) -> None:
+    """Refuse what could only fail after the work is done."""
+    if output is None:
+        if form == "parquet":
+            raise click.UsageError("Parquet needs --output, a new directory")
+    elif output.exists():
+        raise click.UsageError(f"there is a {printable(str(output))} already")
+    elif not output.absolute().parent.is_dir():
+        raise click.UsageError(f"there is no {printable(str(output.absolute().parent))}")
+
+
+def _give(run: "QueryRun", form: str, output: Path | None, *, is_json: bool) -> JobOutcome:
+    """Write the rows; return what there is to say about them."""
+    columns = run.table.columns
+    if form in ("jsonl", "parquet") or is_json:
+        _refuse_twins(columns)
+    more: dict[str, object] = {}
+    if form == "parquet":
+        assert output is not None
+        run.write_parquet(str(output.absolute()))
+    elif is_json and output is None:
+        more["rows"] = [json_object(columns, row) for row in run.rows()]
+    else:
+        with _target(output) as target:
+            _write_rows(run, form, target)
+    report = run.report()
+    return JobOutcome(
+        report=with_members(report, complete=report.is_complete, **more),
+        notes=report_lines(report),
+        has_losses=report.damages.is_loss,
+    )
+
+
+def _refuse_twins(columns: list[str]) -> None:
+    for name in columns:
+        if columns.count(name) > 1:
+            raise click.UsageError(
+                f"two columns are named {printable(name)}; give one another name with AS"
+            )
+
+
+@contextmanager
+def _target(output: Path | None) -> Iterator[TextIO]:
+    """Yield where the rows go; a file appears under its name when it is whole."""
+    if output is None:
+        try:
+            yield sys.stdout
+        except BrokenPipeError as error:
+            raise OutputClosedError from error
+        return
+    unfinished = output.with_name(f".{output.name}.unfinished")
+    try:
+        with unfinished.open("w", encoding="utf-8", newline="") as file:
+            yield file
+        unfinished.rename(output)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _write_rows(run: "QueryRun", form: str, target: TextIO) -> None:
+    columns = run.table.columns
+    if form in WRITERS:
+        WRITERS[form](columns, run.rows(), target)
+        return
+    for text in table_lines(columns, run.rows()):
+        target.write(f"{text}\n")
+
+
+def report_lines(report: QueryReport) -> Iterator[str]:
+    """Yield what an answer rests on."""
+    matched = "more than " if report.matched_count is None else ""
+    yield (
+        f"{plural(report.row_count, 'row')}; {report.scanned_count} scanned, "
+        f"{matched}{report.row_count} matched"
+    )
+    if report.is_complete:
+        yield "the answer is complete"
+    if report.matched_count is None:
+        yield f"not complete: --limit {report.limit} was reached"
+    if report.damages.is_loss:
+        is_live = bool(report.damages.missing_count)
+        yield f"not complete: {'messages are missing' if is_live else 'the log is damaged'}"
+    yield from damage_lines(report.damages)

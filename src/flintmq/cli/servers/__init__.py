@@ -1,0 +1,1 @@
+"""``flintmq namesrv``, ``broker`` and ``serve``."""

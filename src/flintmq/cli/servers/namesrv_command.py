@@ -1,0 +1,70 @@
+"""``flintmq namesrv``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from flintmq.cli.exit_codes import EXIT_FINE
+from flintmq.cli.servers.running import (
+    announce,
+    host_option,
+    log_level_option,
+    print_settings,
+    properties_option,
+    read_settings_file,
+    refuse_unknown,
+    run_until_stopped,
+    set_option,
+    start_logging,
+    warn_of,
+)
+from flintmq.namesrv import NamesrvConfig, run_namesrv
+from flintmq.namesrv.config import SETTINGS
+from flintmq.settings import refusals, refuse, unknown_keys
+
+if TYPE_CHECKING:
+    import asyncio
+    from pathlib import Path
+
+
+@click.command("namesrv")
+@properties_option
+@host_option
+@click.option("-p", "print_all", is_flag=True, help="Print all settings and exit.")
+@click.option("-n", "ignored", hidden=True, help="Taken for the sake of scripts; not used.")
+@set_option
+@log_level_option
+def namesrv_command(
+    config_file: Path | None,
+    host: str | None,
+    print_all: bool,
+    ignored: str | None,
+    changes: tuple[str, ...],
+    log_level: str,
+) -> int:
+    """Run a name server."""
+    start_logging(log_level)
+    properties = read_settings_file(config_file, changes)
+    if host is not None:
+        properties["bindAddress"] = host
+    unknown = unknown_keys(properties, [SETTINGS])
+    refuse_unknown(changes, unknown)
+    warn_of(unknown)
+    refuse(refusals(SETTINGS, properties))
+    config = NamesrvConfig.from_properties(properties)
+    if config_file is not None and "configStorePath" not in properties:
+        overlay = config_file.with_name(config_file.name + ".changes")
+        config = NamesrvConfig.from_properties(properties | {"configStorePath": str(overlay)})
+    if print_all:
+        print_settings(config.to_properties())
+        return EXIT_FINE
+
+    async def serve(stopped: asyncio.Event) -> None:
+        async with run_namesrv(config) as running:
+            announce(f"The Name Server boot success. serializeType=JSON, address={running.address}")
+            await stopped.wait()
+
+    run_until_stopped(serve)
+    return EXIT_FINE

@@ -1,0 +1,133 @@
+"""What commands that run until they are stopped share: options, log, signals, announcement."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import uvloop
+
+from flintmq.cli.servers.log_lines import OneLineFormatter
+from flintmq.settings import read_properties
+from flintmq.settings.tls_settings import PASSWORD_SUFFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+COLLECT_EVERY: Final = 50_000
+"""Objects made, less those gone, between two looks of the garbage collector."""
+_LOG_LEVELS = ["debug", "info", "warning", "error"]
+
+properties_option = click.option(
+    "-c",
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A properties file with RocketMQ's keys.",
+)
+host_option = click.option(
+    "--host",
+    metavar="ADDRESS",
+    help="The address to listen on: bindAddress. 0.0.0.0 for all; loopback unless given.",
+)
+log_level_option = click.option(
+    "--log-level", type=click.Choice(_LOG_LEVELS), default="info", show_default=True
+)
+set_option = click.option(
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting, by RocketMQ's name; repeatable.",
+)
+
+
+def run_until_stopped(serve: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    """Run until SIGINT or SIGTERM."""
+
+    async def run() -> None:
+        stopped = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stopped.set)
+        await serve(stopped)
+
+    uvloop.run(run())
+
+
+def announce(line: str) -> None:
+    """Say that clients can connect; what they need not wait for comes after."""
+    click.echo(line)
+    sys.stdout.flush()
+    _calm_collector()
+
+
+def _calm_collector() -> None:
+    """Let the garbage collector look more rarely: what a message leaves behind has no cycles.
+
+    At its usual pace it would take an eighth of the time of a send.
+    """
+    gc.unfreeze()  # What loading the modules left behind can go.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECT_EVERY, 20, 50)
+
+
+def start_logging(level: str) -> None:
+    """Send the log to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLineFormatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+
+
+def read_settings_file(path: Path | None, changes: tuple[str, ...]) -> dict[str, str]:
+    """Return the settings of a file, where there is one, with changes on top."""
+    properties: dict[str, str] = {}
+    if path is not None:
+        try:
+            properties = read_properties(path.read_bytes())
+        except OSError as error:
+            raise click.UsageError(f"{path}: {error.strerror}") from error
+    return properties | parse_changes(changes)
+
+
+def parse_changes(texts: tuple[str, ...]) -> dict[str, str]:
+    """Return the settings that ``--set`` brought."""
+    changes = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator or not key.strip():
+            raise click.UsageError(f"--set is KEY=VALUE, not {text!r}")
+        changes[key.strip()] = value.strip()
+    return changes
+
+
+def refuse_unknown(changes: tuple[str, ...], unknown: Mapping[str, str | None]) -> None:
+    """Raise UsageError for settings of ``--set`` that nobody knows; a file may have others."""
+    wrong = [_suggestion(key, unknown[key]) for key in parse_changes(changes) if key in unknown]
+    if wrong:
+        raise click.UsageError(f"--set: {'; '.join(wrong)}")
+
+
+def warn_of(unknown: Mapping[str, str | None]) -> None:
+    """Warn of unknown settings, and suggest what they may have been meant to be."""
+    for key, nearest in unknown.items():
+        click.echo(f"flintmq: {_suggestion(key, nearest)}", err=True)
+
+
+def _suggestion(key: str, nearest: str | None) -> str:
+    hint = f"; did you mean {nearest}?" if nearest else ""
+    return f"unknown setting {key}{hint}"
+
+
+def print_settings(properties: Mapping[str, Any]) -> None:
+    """Print settings as a properties file has them, passwords left out."""
+    for key, value in sorted(properties.items()):
+        click.echo(f"{key}={'***' if key.endswith(PASSWORD_SUFFIX) else value}")

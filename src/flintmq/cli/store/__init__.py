@@ -1,0 +1,1 @@
+"""``flintmq store``: the offline tools as commands."""

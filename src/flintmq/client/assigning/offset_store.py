@@ -1,0 +1,310 @@
+"""Offset stores: consumers keep their progress at the broker, or in a file."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final, Protocol
+
+from flintmq.client.errors import NotFoundError, UsageError
+from flintmq.client.wall_clock import monotonic_ms
+from flintmq.errors import FlintError
+from flintmq.format.wire.codes import RequestCode
+from flintmq.format.wire.headers.offsets import (
+    OffsetResponse,
+    QueryConsumerOffsetRequest,
+    UpdateConsumerOffsetRequest,
+)
+from flintmq.model.message_queue import MessageQueue
+from flintmq.settings.durable_file import replace_durably
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from pathlib import Path
+
+    from flintmq.client.instance import ClientInstance
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_MS: Final = 5000
+FILE_SIZE_MAX: Final = 64 << 20
+NOTHING_COMMITTED: Final = -1
+
+KNOWN_FOR_MS: Final = 30_000
+"""How long a member relies on what a broker has told it of the group's progress."""
+
+
+class OffsetStore(Protocol):
+    """Keeps the offset of the next message wanted, by queue."""
+
+    async def load(self) -> None:
+        """Load what was stored before."""
+        ...
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """Return what was committed; None if nothing was.
+
+        Raises:
+            ClientError, RemotingError: the broker could not be asked.
+        """
+        ...
+
+    def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
+        """Note an offset; it is committed by `persist`.
+
+        Without ``increase_only`` it is committed even if the group has come further.
+        """
+        ...
+
+    def lower(self, queue: MessageQueue, offset: int) -> None:
+        """Note an offset if the group has come further: its queue ends there now."""
+        ...
+
+    def noted(self, queue: MessageQueue) -> int | None:
+        """Return the offset noted last."""
+        ...
+
+    def carried(self, queue: MessageQueue) -> int | None:
+        """Return the offset that a pull may commit along the way; None if it must not."""
+        ...
+
+    async def persist(self, queues: Collection[MessageQueue]) -> None:
+        """Commit the offsets of ``queues``; failures are logged and tried again."""
+        ...
+
+    async def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Commit one offset, whatever was noted; a failure is raised."""
+        ...
+
+    def forget(self, queue: MessageQueue) -> None:
+        """Drop what was noted of a queue."""
+        ...
+
+
+class NotedOffsets:
+    """Offsets in memory."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[MessageQueue, int] = {}
+
+    def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
+        """Note an offset."""
+        known = self._offsets.get(queue)
+        if known is None or not increase_only or offset > known:
+            self._offsets[queue] = offset
+
+    def lower(self, queue: MessageQueue, offset: int) -> None:
+        """Note an offset if a higher one is noted."""
+        known = self.noted(queue)
+        if known is not None and known > offset:
+            self.update(queue, offset, increase_only=False)
+
+    def noted(self, queue: MessageQueue) -> int | None:
+        """Return the offset noted last."""
+        return self._offsets.get(queue)
+
+    def carried(self, queue: MessageQueue) -> int | None:
+        """Return None: pulls commit nothing."""
+        return None
+
+    def forget(self, queue: MessageQueue) -> None:
+        """Drop what was noted of a queue."""
+        self._offsets.pop(queue, None)
+
+
+class RemoteOffsets(NotedOffsets):
+    """Offsets of a clustering group, kept by the brokers.
+
+    Less than the group has committed is committed only if that was asked for.  A member that has
+    committed nothing for a while, perhaps because its process stood still, therefore asks the
+    broker first: another member may have come further.
+    """
+
+    def __init__(
+        self, client: ClientInstance, group: str, *, now_ms: Callable[[], int] = monotonic_ms
+    ) -> None:
+        super().__init__()
+        self._client = client
+        self._group = group
+        self._now_ms = now_ms
+        self._committed: dict[MessageQueue, int] = {}
+        """What this member has committed last."""
+        self._known: dict[MessageQueue, tuple[int, int]] = {}
+        """What the brokers have, and when that was so."""
+        self._lowered: set[MessageQueue] = set()
+        """Queues whose next commit may be less than the brokers have."""
+        # An offset on its way must not overtake a later one, above all not that of a hand-over.
+        self._turns: defaultdict[MessageQueue, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def load(self) -> None:
+        """There is nothing to load."""
+
+    def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
+        """Note an offset."""
+        super().update(queue, offset, increase_only=increase_only)
+        if not increase_only:
+            self._lowered.add(queue)
+
+    def lower(self, queue: MessageQueue, offset: int) -> None:
+        """Note an offset if a higher one is noted, or the broker has a higher one."""
+        committed, _ = self._known.get(queue, (NOTHING_COMMITTED, 0))
+        if max(committed, self._offsets.get(queue, NOTHING_COMMITTED)) > offset:
+            self.update(queue, offset, increase_only=False)
+
+    def carried(self, queue: MessageQueue) -> int | None:
+        """Return the offset noted, if the broker had no higher one a moment ago."""
+        offset = self._offsets.get(queue)
+        if offset is None or queue in self._lowered or not self._is_known(queue):
+            return None
+        return offset if offset >= self._known[queue][0] else None
+
+    def _is_known(self, queue: MessageQueue) -> bool:
+        known = self._known.get(queue)
+        return known is not None and self._now_ms() - known[1] <= KNOWN_FOR_MS
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """Ask the broker."""
+        asked_ms = self._now_ms()
+        header = QueryConsumerOffsetRequest(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            broker_name=queue.broker_name,
+        )
+        address = await self._client.routes.home(queue)
+        try:
+            answer = await self._client.call(
+                address, RequestCode.QUERY_CONSUMER_OFFSET, header, timeout_ms=TIMEOUT_MS
+            )
+        except NotFoundError:
+            self._known[queue] = NOTHING_COMMITTED, asked_ms
+            return None
+        offset = OffsetResponse.decode(answer.ext_fields).offset
+        self._known[queue] = offset, asked_ms
+        return offset
+
+    async def persist(self, queues: Collection[MessageQueue]) -> None:
+        """Send the offsets that have changed to the brokers, side by side.
+
+        RocketMQ 4.9 has no request for several queues at once.
+        """
+        await asyncio.gather(*map(self._persist, queues))
+
+    async def _persist(self, queue: MessageQueue) -> None:
+        async with self._turns[queue]:
+            offset = self._offsets.get(queue)
+            try:
+                if offset is not None and await self._is_ahead(queue, offset):
+                    await self._commit(queue, offset)
+            except FlintError as error:
+                logger.warning("offset not committed: queue=%s reason=%s", queue, error)
+
+    async def _is_ahead(self, queue: MessageQueue, offset: int) -> bool:
+        """Return whether an offset is to be committed: it is new and the group is not further."""
+        if self._committed.get(queue) == offset:
+            return False
+        if queue in self._lowered:
+            return True
+        if not self._is_known(queue):
+            await self.read(queue)
+        return offset >= self._known[queue][0]
+
+    async def commit(
+        self, queue: MessageQueue, offset: int, *, increase_only: bool = False
+    ) -> None:
+        """Commit one offset and wait until the broker has it; a failure is raised.
+
+        With ``increase_only`` nothing is done if the group has come further.
+        """
+        async with self._turns[queue]:
+            if not increase_only or await self._is_ahead(queue, offset):
+                await self._commit(queue, offset)
+                super().update(queue, offset, increase_only=False)
+
+    async def _commit(self, queue: MessageQueue, offset: int) -> None:
+        header = UpdateConsumerOffsetRequest(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            commit_offset=offset,
+            broker_name=queue.broker_name,
+        )
+        asked_ms = self._now_ms()
+        address = await self._client.routes.home(queue)
+        await self._client.call(
+            address, RequestCode.UPDATE_CONSUMER_OFFSET, header, timeout_ms=TIMEOUT_MS
+        )
+        self._committed[queue] = offset
+        self._known[queue] = offset, asked_ms
+        self._lowered.discard(queue)
+
+    def forget(self, queue: MessageQueue) -> None:
+        """Drop what was noted of a queue."""
+        super().forget(queue)
+        self._committed.pop(queue, None)
+        self._known.pop(queue, None)
+        self._lowered.discard(queue)
+
+
+class LocalOffsets(NotedOffsets):
+    """Offsets of a broadcasting group, kept in a file of this client."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._written: dict[MessageQueue, int] = {}
+
+    async def load(self) -> None:
+        """Read the file; without one there are no offsets."""
+        try:
+            with self._path.open("rb") as file:
+                content = file.read(FILE_SIZE_MAX + 1)
+        except FileNotFoundError:
+            return
+        if len(content) > FILE_SIZE_MAX:
+            raise UsageError(f"{self._path} has more than {FILE_SIZE_MAX} bytes")
+        try:
+            rows = json.loads(content)["offsets"]
+            self._offsets = {
+                MessageQueue(row["topic"], row["brokerName"], int(row["queueId"])): int(
+                    row["offset"]
+                )
+                for row in rows
+            }
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{self._path} holds no offsets: {error}") from error
+        self._written = dict(self._offsets)
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """Return the offset from the file, or the one noted since."""
+        return self._offsets.get(queue)
+
+    async def persist(self, queues: Collection[MessageQueue]) -> None:
+        """Write the file, with all queues ever consumed from, if an offset has moved."""
+        if self._offsets == self._written:
+            return
+        rows = [
+            {
+                "topic": queue.topic,
+                "brokerName": queue.broker_name,
+                "queueId": queue.queue_id,
+                "offset": offset,
+            }
+            for queue, offset in sorted(self._offsets.items())
+        ]
+        try:
+            replace_durably(self._path, json.dumps({"offsets": rows}, indent=1).encode())
+        except OSError as error:
+            logger.warning("offsets not written: file=%s reason=%s", self._path, error)
+        else:
+            self._written = dict(self._offsets)
+
+    async def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Note one offset and write the file."""
+        self.update(queue, offset, increase_only=False)
+        await self.persist([queue])
+
+    def forget(self, queue: MessageQueue) -> None:
+        """Keep the offset: no broker has a copy of it."""

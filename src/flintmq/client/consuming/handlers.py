@@ -1,0 +1,205 @@
+"""Calls of a user's handler: a coroutine function in the loop, a plain one in a thread.
+
+Whatever a handler raises is a failure of its messages, and none of it ends a thread or the loop.
+`STOPPING` exceptions stop the consumer as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+from flintmq.client.consuming.handler_threads import HandlerThreads
+from flintmq.client.errors import UsageError
+from flintmq.client.field_types import check_field_types
+from flintmq.client.messaging.messages import ReceivedMessage
+
+logger = logging.getLogger(__name__)
+
+
+class ConsumeResult(Enum):
+    """What became of messages: handled, or to be delivered again later."""
+
+    SUCCESS = "SUCCESS"
+    LATER = "LATER"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeLater:
+    """What a handler returns to say which messages come again, and when.
+
+    The first ``handled`` messages of its list are handled, the others come again.  In a group
+    without order they come after ``delay_level``: 0 leaves it to the broker, which waits longer
+    with each failure, and a negative one makes them dead letters at once.  With order their queue
+    waits for ``suspend_ms``, by default as long as the settings say.
+    """
+
+    handled: int = 0
+    delay_level: int = 0
+    suspend_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        check_field_types(self)
+        if self.handled < 0:
+            raise UsageError(f"handled is a number of messages, not {self.handled}")
+        if self.suspend_ms is not None and self.suspend_ms < 0:
+            raise UsageError(f"suspend_ms must not be negative, but is {self.suspend_ms}")
+
+
+class Outcome(NamedTuple):
+    """How a call of a handler ended."""
+
+    result: ConsumeResult
+    error: BaseException | None = None
+    later: ConsumeLater | None = None
+    """What the handler has said of messages that come again."""
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the messages are handled."""
+        return self.result is ConsumeResult.SUCCESS
+
+    def split(
+        self, messages: Sequence[ReceivedMessage]
+    ) -> tuple[Sequence[ReceivedMessage], Sequence[ReceivedMessage]]:
+        """Return which of the messages of the call are handled, and which come again."""
+        if self.is_success:
+            return messages, ()
+        handled_count = 0 if self.later is None else self.later.handled
+        return messages[:handled_count], messages[handled_count:]
+
+
+STOPPING: Final = (SystemExit, KeyboardInterrupt)
+"""What a handler raises to stop its consumer."""
+
+_SUCCESS: Final = Outcome(ConsumeResult.SUCCESS)
+
+Handler: TypeAlias = Callable[[ReceivedMessage], object] | Callable[[list[ReceivedMessage]], object]
+"""Takes a message, or a list of them; None, True and SUCCESS mean handled, see `ConsumeLater`.
+
+A coroutine function is awaited, and its result counts in the same way.
+"""
+
+_Given: TypeAlias = ReceivedMessage | list[ReceivedMessage]
+
+
+class HandlerCaller(Protocol):
+    """Calls a handler for messages: the handler runner, or the trace that wraps it."""
+
+    async def run(self, messages: Sequence[ReceivedMessage]) -> Outcome:
+        """Call the handler and return how the call ended."""
+        ...
+
+
+class StoppableConsumer(Protocol):
+    """A consumer whose handlers may stop it."""
+
+    def stop_soon(self, error: BaseException | None) -> None:
+        """Start to stop, because a handler has raised ``error`` or has closed the consumer."""
+        ...
+
+
+_handling: ContextVar[StoppableConsumer | None] = ContextVar("_handling", default=None)
+
+
+def is_in_handler_of(consumer: StoppableConsumer) -> bool:
+    """Return whether a handler of a consumer, or a task that one has started, is the caller."""
+    return _handling.get() is consumer
+
+
+class HandlerRunner:
+    """Runs a handler of a consumer; plain functions run in at most ``thread_count`` threads."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        thread_count: int,
+        takes_list: bool,
+        consumer: StoppableConsumer | None = None,
+    ) -> None:
+        self._handler: Callable[[Any], Any] = handler
+        self._takes_list = takes_list
+        self._consumer = consumer
+        is_coroutine = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+            getattr(handler, "__call__", None)  # noqa: B004 - an object with an async __call__
+        )
+        self._threads = None if is_coroutine else HandlerThreads(self._call, count=thread_count)
+
+    async def run(self, messages: Sequence[ReceivedMessage]) -> Outcome:
+        """Call the handler; an exception means that the messages are delivered again."""
+        given: _Given = list(messages) if self._takes_list else messages[0]
+        if self._threads is None:
+            outcome = await self._await(given)
+        else:
+            outcome = await self._threads.call(given)
+        if outcome.error is not None:
+            first = messages[0]
+            logger.error(
+                "handler failed: topic=%s id=%s",
+                first.topic,
+                first.message_id,
+                exc_info=outcome.error,
+            )
+            if isinstance(outcome.error, STOPPING) and self._consumer is not None:
+                self._consumer.stop_soon(outcome.error)
+        return outcome
+
+    def _call(self, given: _Given) -> Outcome:
+        # An exception must not leave the thread as such: it would end the thread, and a
+        # StopIteration could not be told to the loop, which would then wait for ever.
+        _handling.set(self._consumer)
+        try:
+            return _outcome(self._handler(given))
+        except BaseException as error:
+            return Outcome(ConsumeResult.LATER, error)
+
+    async def _await(self, given: _Given) -> Outcome:
+        # It is never reset: the tasks that call this do nothing else for a user.
+        _handling.set(self._consumer)
+        task = asyncio.current_task()
+        try:
+            return _outcome(await self._handler(given))
+        except GeneratorExit as error:
+            if not _is_running(task):
+                raise
+            return Outcome(ConsumeResult.LATER, error)
+        except asyncio.CancelledError as error:
+            if task is not None and task.cancelling():
+                raise
+            # Something that the handler waited for was cancelled, not the consumer.
+            return Outcome(ConsumeResult.LATER, error)
+        except BaseException as error:
+            # SystemExit and KeyboardInterrupt of a task would end the loop.
+            return Outcome(ConsumeResult.LATER, error)
+
+    def close(self, *, wait: bool) -> None:
+        """Let the threads end; with ``wait``, return when running handlers have finished."""
+        if self._threads is not None:
+            self._threads.close(wait=wait)
+
+
+def _outcome(value: object) -> Outcome:
+    if value is None or value is True:
+        return _SUCCESS
+    if isinstance(value, ConsumeResult):
+        return Outcome(value)
+    if isinstance(value, ConsumeLater):
+        return Outcome(ConsumeResult.LATER, later=value)
+    if value is not False:
+        logger.warning("a handler returned a %s; None, True or SUCCESS mean handled", type(value))
+    return Outcome(ConsumeResult.LATER)
+
+
+def _is_running(task: asyncio.Task[Any] | None) -> bool:
+    """Return whether a task runs now; otherwise Python throws its coroutine away."""
+    try:
+        return asyncio.current_task() is task
+    except RuntimeError:
+        return False

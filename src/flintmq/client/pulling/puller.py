@@ -1,0 +1,190 @@
+"""One pull: the request, and what its answer means."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from flintmq.client.errors import NoRouteError, ResponseError
+from flintmq.client.messaging.message_decoding import pulled_messages
+from flintmq.format.wire.codes import RequestCode, ResponseCode
+from flintmq.format.wire.headers.pull import PullMessageRequest, PullMessageResponse
+
+if TYPE_CHECKING:
+    from flintmq.client.instance import ClientInstance
+    from flintmq.client.messaging.messages import ReceivedMessage
+    from flintmq.model.message_queue import MessageQueue
+    from flintmq.model.subscription import Subscription
+
+COMMIT_OFFSET: Final = 1
+SUSPEND: Final = 2
+SUBSCRIPTION: Final = 4
+LITE: Final = 16
+
+SUSPEND_TIMEOUT_MS: Final = 15_000
+PULL_TIMEOUT_MS: Final = 30_000
+PULL_COUNT: Final = 32
+
+
+class PullStatus(Enum):
+    """How a pull ended."""
+
+    FOUND = ResponseCode.SUCCESS
+    NO_NEW_MESSAGE = ResponseCode.PULL_NOT_FOUND
+    NO_MATCH = ResponseCode.PULL_RETRY_IMMEDIATELY
+    OFFSET_ILLEGAL = ResponseCode.PULL_OFFSET_MOVED
+
+
+_STATUSES: Final = {int(one.value): one for one in PullStatus}
+
+
+class PullAnswer(NamedTuple):
+    """The answer to a pull from ``offset`` on; ``body`` holds records as they stand in a log.
+
+    ``next_offset`` is where the next pull starts.
+    """
+
+    status: PullStatus
+    offset: int
+    body: bytes
+    next_offset: int
+    min_offset: int
+    max_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullResult:
+    """What a pull has brought."""
+
+    status: PullStatus
+    messages: list[ReceivedMessage]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    elapsed_ms: int = 0
+    """How long the pull took, the broker's waiting included."""
+
+
+class Puller:
+    """Pulls for one group, and remembers which broker to ask for each queue."""
+
+    def __init__(self, client: ClientInstance, group: str) -> None:
+        self._client = client
+        self._group = group
+        self._suggested: dict[MessageQueue, int] = {}
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        subscription: Subscription,
+        *,
+        count_max: int = PULL_COUNT,
+        commit_offset: int | None = None,
+        suspend_ms: int = SUSPEND_TIMEOUT_MS,
+        with_subscription: bool = False,
+        is_lite: bool = False,
+        timeout_ms: int | None = None,
+    ) -> PullResult:
+        """Ask for messages from an offset on; the broker may wait up to ``suspend_ms``.
+
+        Without ``timeout_ms`` its answer has as much time as Java's consumers give it.
+
+        Raises:
+            ResponseError: the broker refused.
+            RemotingError: it could not be asked.
+        """
+        began = time.monotonic()
+        answer = await self.ask(
+            queue,
+            offset,
+            subscription,
+            count_max=count_max,
+            commit_offset=commit_offset,
+            suspend_ms=suspend_ms,
+            with_subscription=with_subscription,
+            is_lite=is_lite,
+            timeout_ms=timeout_ms or max(PULL_TIMEOUT_MS, suspend_ms + PULL_TIMEOUT_MS // 2),
+        )
+        messages = pulled_messages(
+            answer.body,
+            queue,
+            subscription,
+            group=self._group,
+            namespace=self._client.options.namespace,
+            bounds=(answer.min_offset, answer.max_offset),
+        )
+        return PullResult(
+            status=answer.status,
+            messages=messages,
+            next_offset=answer.next_offset,
+            min_offset=answer.min_offset,
+            max_offset=answer.max_offset,
+            elapsed_ms=round((time.monotonic() - began) * 1000),
+        )
+
+    async def ask(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        subscription: Subscription,
+        *,
+        count_max: int,
+        commit_offset: int | None = None,
+        suspend_ms: int = 0,
+        with_subscription: bool = False,
+        is_lite: bool = False,
+        timeout_ms: int,
+    ) -> PullAnswer:
+        """Pull as `pull` does, and return the records undecoded."""
+        address, is_slave = await self._address(queue)
+        flags = SUSPEND if suspend_ms else 0
+        flags |= SUBSCRIPTION if with_subscription else 0
+        flags |= LITE if is_lite else 0
+        if commit_offset is not None and commit_offset > 0 and not is_slave:
+            flags |= COMMIT_OFFSET
+        header = PullMessageRequest(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=count_max,
+            sys_flag=flags,
+            commit_offset=commit_offset or 0,
+            suspend_timeout_millis=suspend_ms,
+            subscription=subscription.expression if with_subscription else None,
+            sub_version=subscription.version,
+            expression_type=subscription.expression_type,
+            broker_name=queue.broker_name,
+        )
+        answer = await self._client.remoting.call(
+            address, RequestCode.PULL_MESSAGE, header, timeout_ms=timeout_ms
+        )
+        status = _STATUSES.get(answer.code)
+        if status is None:
+            raise ResponseError.for_code(answer.code, answer.remark, address=address)
+        told = PullMessageResponse.decode(answer.ext_fields)
+        self._suggested[queue] = told.suggest_which_broker_id
+        return PullAnswer(
+            status,
+            offset,
+            answer.body,
+            told.next_begin_offset,
+            told.min_offset,
+            told.max_offset,
+        )
+
+    async def _address(self, queue: MessageQueue) -> tuple[str, bool]:
+        routes = self._client.routes
+        wanted = self._suggested.get(queue, 0)
+        found = routes.reader(queue.broker_name, wanted)
+        if found is None:
+            await routes.fetch(queue.topic)
+            found = routes.reader(queue.broker_name, wanted)
+        if found is None:
+            raise NoRouteError(
+                queue.topic, f"broker {queue.broker_name} is not registered", "wait, or start it"
+            )
+        return found

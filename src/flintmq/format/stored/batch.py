@@ -1,0 +1,108 @@
+"""The body of a batch: several messages for one queue, as a producer sends them.
+
+It is a sequence of items:
+
+    at    size  field
+     0       4  size of the item; ignored, since the lengths below say it
+     4       4  magic; zero, ignored
+     8       4  body CRC; zero, ignored
+    12       4  flag: the application's
+    16       4  body length n
+    20       n  body
+    20+n     2  properties length p
+    22+n     p  properties
+
+Every item becomes a record of its own, with the properties of the batch after its own.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from flintmq.format.buffer import Buffer
+from flintmq.format.errors import BatchError, RecordTooLargeError
+from flintmq.format.stored.field_table import FieldTable
+from flintmq.format.stored.record_layout import PROPERTIES_LENGTH, PROPERTIES_LENGTH_MAX
+
+ITEM_COUNT_MAX: Final = 1 << 18
+"""More than fit into a batch of the usual limit, 4 MiB."""
+
+_PAIR_END: Final = b"\x02"
+_ITEM_TABLE: Final = FieldTable(
+    [
+        ("item_size", "i"),
+        ("magic", "i"),
+        ("body_crc", "i"),
+        ("flag", "i"),
+        ("body_length", "i"),
+    ]
+)
+ITEM: Final = _ITEM_TABLE.pick("flag", "body_length")
+"""Reads what counts of an item before its body."""
+_ITEM_TO_WRITE: Final = _ITEM_TABLE.pick("item_size", "flag", "body_length")
+LENGTH: Final = PROPERTIES_LENGTH
+ITEM_FLAG_AT: Final = _ITEM_TABLE.at("flag")
+ITEM_BODY_LENGTH_AT: Final = _ITEM_TABLE.at("body_length")
+BODY_AT: Final = _ITEM_TABLE.size
+ITEM_SIZE_MIN: Final = BODY_AT + LENGTH.size
+assert ITEM.size == _ITEM_TO_WRITE.size == BODY_AT
+
+
+class BatchItem(NamedTuple):
+    """One message of a batch."""
+
+    flag: int
+    body: bytes
+    properties: bytes
+
+
+def decode_batch(body: Buffer, *, count_max: int = ITEM_COUNT_MAX) -> list[BatchItem]:
+    """Return the items of a batch body; at most ``count_max`` are accepted."""
+    items: list[BatchItem] = []
+    total = len(body)
+    at = 0
+    while at < total:
+        if len(items) == count_max:
+            raise BatchError(f"more than {count_max} items", at)
+        if total - at < ITEM_SIZE_MIN:
+            raise BatchError("the item is cut off", at)
+        flag, body_size = ITEM.unpack_from(body, at)
+        body_at = at + ITEM.size
+        length_at = body_at + body_size
+        if body_size < 0 or length_at + LENGTH.size > total:
+            raise BatchError(f"a body of {body_size} bytes, {total - body_at} left", at)
+        (properties_length,) = LENGTH.unpack_from(body, length_at)
+        properties_at = length_at + LENGTH.size
+        end = properties_at + properties_length
+        if properties_length < 0 or end > total:
+            raise BatchError(
+                f"properties of {properties_length} bytes, {total - properties_at} left", at
+            )
+        items.append(
+            BatchItem(flag, bytes(body[body_at:length_at]), bytes(body[properties_at:end]))
+        )
+        at = end
+    return items
+
+
+def encode_batch(items: Iterable[BatchItem]) -> bytes:
+    """Return the batch body of ``items``."""
+    parts: list[bytes] = []
+    for item in items:
+        properties_length = len(item.properties)
+        if properties_length > PROPERTIES_LENGTH_MAX:
+            raise RecordTooLargeError("properties length", properties_length, PROPERTIES_LENGTH_MAX)
+        size = ITEM_SIZE_MIN + len(item.body) + properties_length
+        parts += (
+            _ITEM_TO_WRITE.pack(size, item.flag, len(item.body)),
+            item.body,
+            LENGTH.pack(properties_length),
+            item.properties,
+        )
+    return b"".join(parts)
+
+
+def join_properties(item: bytes, batch: bytes) -> bytes:
+    """Return the property string of an item followed by that of its batch."""
+    if item and batch and not item.endswith(_PAIR_END):
+        return item + _PAIR_END + batch
+    return item + batch

@@ -1,0 +1,82 @@
+"""Records one behind the other, as the answer to a pull brings them.
+
+The layout of a record is in ``flintmq.format.stored.record_layout``.  Here is a fast path through
+records with IPv4 hosts, which nearly all are; whatever looks otherwise is decoded field by field.
+"""
+
+from typing import Final
+
+from flintmq.format.errors import CorruptRecordError
+from flintmq.format.stored.record import Record, decode_record
+from flintmq.format.stored.record_layout import (
+    IPV4,
+    IPV4_BODY_AT,
+    LENGTHS_SIZE,
+    MESSAGE_MAGIC,
+    PROPERTIES_LENGTH_SIZE,
+    RECORD_SIZE_MIN,
+    TOPIC_LENGTH_SIZE,
+)
+from flintmq.format.sys_flag import HOSTS_MASK
+
+_SIZE: Final = IPV4.pick("size")
+_SYS_FLAG: Final = [name for name, _ in IPV4.fields].index("sys_flag")
+"""The position of the sys flag among the fields."""
+
+# Found faster here than as attributes of their types.
+_unpack_header: Final = IPV4.struct.unpack_from
+_new_tuple: Final = tuple.__new__
+
+
+def decode_records(source: bytes) -> list[Record]:
+    """Return the records that fill ``source``; checksums are not looked at.
+
+    Raises:
+        CorruptRecordError: it holds something else, or ends within a record.
+    """
+    found: list[Record] = []
+    at, end = 0, len(source)
+    last_topic, topic = b"", ""
+    while at < end:
+        if end - at < RECORD_SIZE_MIN:
+            raise CorruptRecordError("the answer ends within a record", at)
+        fields = _unpack_header(source, at)
+        body_at = at + IPV4_BODY_AT
+        topic_at = body_at + fields[-1]
+        next_at = at + fields[0]
+        if (
+            fields[1] != MESSAGE_MAGIC
+            or fields[_SYS_FLAG] & HOSTS_MASK
+            or not body_at <= topic_at <= next_at - LENGTHS_SIZE
+            or next_at > end
+        ):
+            at = _decode_one(source, at, found)
+            continue
+        properties_at = topic_at + LENGTHS_SIZE + source[topic_at]
+        stored_topic = source[topic_at + TOPIC_LENGTH_SIZE : properties_at - PROPERTIES_LENGTH_SIZE]
+        declared = source[properties_at - PROPERTIES_LENGTH_SIZE : properties_at]
+        if (
+            properties_at > next_at
+            or int.from_bytes(declared) != next_at - properties_at
+            or not stored_topic.isascii()
+        ):
+            at = _decode_one(source, at, found)
+            continue
+        if stored_topic != last_topic:
+            last_topic, topic = stored_topic, stored_topic.decode()
+        body, properties = source[body_at:topic_at], source[properties_at:next_at]
+        # A Record has its fields in the order of the layout, without the magic code.
+        record = (fields[0], *fields[2:-1], body, topic, properties)
+        found.append(_new_tuple(Record, record))
+        at = next_at
+    return found
+
+
+def _decode_one(source: bytes, at: int, found: list[Record]) -> int:
+    """Decode the record at ``at`` and return where the next one starts."""
+    (size,) = _SIZE.unpack_from(source, at)
+    left = len(source) - at
+    if not 0 < size <= left:
+        raise CorruptRecordError(f"a record of {size} bytes, {left} are left", at)
+    found.append(decode_record(source[at : at + size]))
+    return at + int(size)

@@ -1,0 +1,10 @@
+"""The JSON bodies of requests and answers, one module per family."""
+
+__all__ = [
+    "dialect",
+    "groups",
+    "heartbeat",
+    "registration",
+    "routes",
+    "topics",
+]

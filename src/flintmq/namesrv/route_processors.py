@@ -1,0 +1,232 @@
+"""The processors of a name server; the table that leads to them is at the end."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from flintmq.errors import FlintError
+from flintmq.format.java import crc31
+from flintmq.format.wire.bodies.dialect import dumps_body, loads_body
+from flintmq.format.wire.bodies.registration import decode_registration
+from flintmq.format.wire.bodies.routes import cluster_to_json, route_to_json
+from flintmq.format.wire.bodies.topics import version_from_json, version_to_json
+from flintmq.format.wire.codes import RequestCode, ResponseCode
+from flintmq.format.wire.headers import namesrv as headers
+from flintmq.format.wire.headers.clients import NoFields
+from flintmq.model.topic_config import TopicSysFlag
+from flintmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KvConfig, KvConfigError
+from flintmq.remoting import Answer, RefusedError, Request, RequestTable
+from flintmq.remoting.request_table import Admission, admit_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flintmq.namesrv.config import NamesrvConfig
+    from flintmq.namesrv.routes import RouteTable
+    from flintmq.settings.live_config import LiveConfig
+
+logger = logging.getLogger(__name__)
+
+STANDARD_JSON_SINCE: Final = 401
+"""Clients from 4.9.4 on read quoted integer names; earlier ones may need them bare."""
+
+
+@dataclass(slots=True)
+class NamesrvProcessors:
+    """The processors of one name server, and what they share."""
+
+    routes: RouteTable
+    pairs: KvConfig
+    config: LiveConfig[NamesrvConfig]
+    now_ms: Callable[[], int]
+
+    # -- brokers -----------------------------------------------------------------------------
+
+    def register(self, request: Request[headers.RegisterBrokerRequest]) -> Answer:
+        """Register a broker, or refresh its registration."""
+        header = request.header
+        crc = crc31(request.body)
+        if header.body_crc32 not in (0, crc):
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, "the CRC of the body does not match")
+        registration = decode_registration(
+            request.body, compressed=header.compressed, release=request.command.version
+        )
+        known = self.routes.version_of(header.broker_addr) is not None
+        found = self.routes.register(header, registration, request.connection, self.now_ms())
+        if not known:
+            logger.info("broker registered: name=%s at=%s", header.broker_name, header.broker_addr)
+        answer = headers.RegisterBrokerResponse(
+            ha_server_addr=found.ha_address, master_addr=found.master_address
+        )
+        order = self.pairs.pairs(ORDER_TOPIC_CONFIG)
+        return Answer(header=answer, parts=[dumps_body({"table": order})] if order else ())
+
+    def unregister(self, request: Request[headers.UnregisterBrokerRequest]) -> Answer:
+        """Remove a broker."""
+        header = request.header
+        self.routes.unregister(header.broker_name, header.broker_id, header.broker_addr)
+        logger.info("broker unregistered: name=%s at=%s", header.broker_name, header.broker_addr)
+        return Answer()
+
+    def data_version(self, request: Request[headers.QueryDataVersionRequest]) -> Answer:
+        """Tell a broker whether it has to register."""
+        address = request.header.broker_addr
+        version = version_from_json(loads_body(request.body) if request.body else None)
+        changed = self.routes.has_changed(address, version)
+        if not changed:
+            self.routes.touch(address, self.now_ms())
+        known = self.routes.version_of(address)
+        parts = [] if known is None else [dumps_body(version_to_json(known))]
+        return Answer(header=headers.QueryDataVersionResponse(changed=changed), parts=parts)
+
+    # -- routes ------------------------------------------------------------------------------
+
+    def route(self, request: Request[headers.RouteRequest]) -> Answer:
+        """Tell where a topic is."""
+        topic = request.header.topic
+        route = self.routes.route(topic)
+        if route is None:
+            raise RefusedError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {topic}",
+            )
+        members = route_to_json(route)
+        if self.config.current.order_message_enable:
+            members["orderTopicConf"] = self.pairs.get(ORDER_TOPIC_CONFIG, topic)
+        standard = (
+            request.header.accept_standard_json_only is True
+            or request.command.version >= STANDARD_JSON_SINCE
+        )
+        return Answer(parts=[dumps_body(members, standard=standard)])
+
+    def cluster_info(self, request: Request[NoFields]) -> Answer:
+        """Tell all brokers."""
+        return Answer(parts=[dumps_body(cluster_to_json(self.routes.cluster_info()))])
+
+    def all_topics(self, request: Request[NoFields]) -> Answer:
+        """Tell the names of all topics."""
+        return _topic_list(self.routes.topics())
+
+    def topics_of_cluster(self, request: Request[headers.ClusterRequest]) -> Answer:
+        """Tell the topics of a cluster."""
+        return _topic_list(self.routes.topics_of_cluster(request.header.cluster))
+
+    def system_topics(self, request: Request[NoFields]) -> Answer:
+        """Tell the topics named after clusters and brokers, and a broker that knows the others."""
+        address = self.routes.any_address()
+        return Answer(parts=[dumps_body({"brokerAddr": address, "topicList": self.routes.names()})])
+
+    def unit_topics(self, request: Request[NoFields]) -> Answer:
+        """Tell the topics of units."""
+        return _topic_list(self.routes.topics_where(lambda flag: TopicSysFlag.UNIT in flag))
+
+    def unit_sub_topics(self, request: Request[NoFields]) -> Answer:
+        """Tell the topics that units subscribe to."""
+        return _topic_list(self.routes.topics_where(lambda flag: TopicSysFlag.UNIT_SUB in flag))
+
+    def unit_sub_only_topics(self, request: Request[NoFields]) -> Answer:
+        """Tell the topics that units subscribe to without being of a unit."""
+        return _topic_list(self.routes.topics_where(lambda flag: flag == TopicSysFlag.UNIT_SUB))
+
+    def delete_topic(self, request: Request[headers.DeleteTopicInNamesrvRequest]) -> Answer:
+        """Remove a topic from the routes."""
+        self.routes.delete_topic(request.header.topic, request.header.cluster_name)
+        return Answer()
+
+    def wipe_write_perm(self, request: Request[headers.WritePermRequest]) -> Answer:
+        """Let nobody send to a broker."""
+        count = self.routes.wipe_write_perm(request.header.broker_name)
+        return Answer(header=headers.WipeWritePermResponse(wipe_topic_count=count))
+
+    def add_write_perm(self, request: Request[headers.WritePermRequest]) -> Answer:
+        """Let everybody send to a broker."""
+        count = self.routes.add_write_perm(request.header.broker_name)
+        return Answer(header=headers.AddWritePermResponse(add_topic_count=count))
+
+    # -- pairs -------------------------------------------------------------------------------
+
+    def put_pair(self, request: Request[headers.PutKvConfigRequest]) -> Answer:
+        """Set a pair."""
+        header = request.header
+        try:
+            self.pairs.put(header.namespace, header.key, header.value)
+        except KvConfigError as error:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        return Answer()
+
+    def get_pair(self, request: Request[headers.KvConfigRequest]) -> Answer:
+        """Tell the value of a pair."""
+        header = request.header
+        value = self.pairs.get(header.namespace, header.key)
+        if value is None:
+            raise RefusedError(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"No config item, Namespace: {header.namespace} Key: {header.key}",
+            )
+        return Answer(header=headers.KvConfigResponse(value=value))
+
+    def delete_pair(self, request: Request[headers.KvConfigRequest]) -> Answer:
+        """Remove a pair."""
+        try:
+            self.pairs.delete(request.header.namespace, request.header.key)
+        except KvConfigError as error:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        return Answer()
+
+    def list_pairs(self, request: Request[headers.KvNamespaceRequest]) -> Answer:
+        """Tell all pairs of a namespace."""
+        pairs = self.pairs.pairs(request.header.namespace)
+        if pairs is None:
+            remark = f"No config item, Namespace: {request.header.namespace}"
+            raise RefusedError(ResponseCode.QUERY_NOT_FOUND, remark)
+        return Answer(parts=[dumps_body({"table": pairs})])
+
+    # -- settings ----------------------------------------------------------------------------
+
+    def get_config(self, request: Request[NoFields]) -> Answer:
+        """Tell the settings."""
+        lines = "".join(f"{key}={value}\n" for key, value in self.config.shown().items())
+        return Answer(parts=[lines.encode()])
+
+    def update_config(self, request: Request[NoFields]) -> Answer:
+        """Change settings that may be changed."""
+        try:
+            self.config.update(request.body)
+        except FlintError as error:
+            raise RefusedError(ResponseCode.NO_PERMISSION, str(error)) from error
+        return Answer()
+
+
+def _topic_list(topics: list[str]) -> Answer:
+    return Answer(parts=[dumps_body({"topicList": topics})])
+
+
+def request_table(own: NamesrvProcessors, *, admit: Admission = admit_all) -> RequestTable:
+    """Return who handles the requests of a name server, by their codes."""
+    return RequestTable(
+        {
+            RequestCode.REGISTER_BROKER: own.register,
+            RequestCode.UNREGISTER_BROKER: own.unregister,
+            RequestCode.QUERY_DATA_VERSION: own.data_version,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: own.route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: own.cluster_info,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: own.all_topics,
+            RequestCode.GET_TOPICS_BY_CLUSTER: own.topics_of_cluster,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: own.system_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: own.unit_topics,
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: own.unit_sub_topics,
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: own.unit_sub_only_topics,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: own.delete_topic,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: own.wipe_write_perm,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: own.add_write_perm,
+            RequestCode.PUT_KV_CONFIG: own.put_pair,
+            RequestCode.GET_KV_CONFIG: own.get_pair,
+            RequestCode.DELETE_KV_CONFIG: own.delete_pair,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: own.list_pairs,
+            RequestCode.GET_NAMESRV_CONFIG: own.get_config,
+            RequestCode.UPDATE_NAMESRV_CONFIG: own.update_config,
+        },
+        admit=admit,
+    )

@@ -1,0 +1,157 @@
+"""Writing a new log from the records of another one."""
+
+from bisect import bisect_right
+from pathlib import Path
+from typing import Final
+
+from flintmq.format.stored.record import CheckedRecord
+from flintmq.format.stored.record_encoding import encode_blank
+from flintmq.format.stored.record_layout import (
+    BLANK_SIZE,
+    PHYSICAL_OFFSET_AT,
+    QUEUE_OFFSET_AT,
+    SYS_FLAG_AT,
+)
+from flintmq.format.sys_flag import TRANSACTION_PREPARED, host_sizes
+from flintmq.offline.layout import QueueKey
+from flintmq.store.files.interface import Files, MappedRegion
+from flintmq.store.files.mapped_file_queue import file_name
+
+BUFFER_SIZE: Final = 1 << 20
+
+
+class QueueNumbering:
+    """Which queue offset each record gets: its own, or the next one where a queue has a gap."""
+
+    def __init__(self) -> None:
+        self._next: dict[QueueKey, int] = {}
+        self._shifts: dict[QueueKey, list[tuple[int, int]]] = {}
+        """For each queue, from which old offset on how much is taken off."""
+
+    def number(self, record: CheckedRecord) -> int:
+        """Return the queue offset for the next record of the log."""
+        if record.sys_flag & TRANSACTION_PREPARED:
+            return record.queue_offset  # Prepared and rolled-back records are in no queue.
+        key = (record.topic.decode("utf-8", "replace"), record.queue_id)
+        following = self._next.get(key)
+        old = record.queue_offset
+        if following is None:
+            new = max(old, 0)
+        elif old == 0:
+            new = 0  # The topic was deleted and made anew.
+            self._shifts.pop(key, None)
+        else:
+            new = following
+        if old - new != self._shift(key) and old >= 0:
+            self._shifts.setdefault(key, []).append((old, old - new))
+        self._next[key] = new + 1
+        return new
+
+    def _shift(self, key: QueueKey) -> int:
+        shifts = self._shifts.get(key)
+        return shifts[-1][1] if shifts else 0
+
+    def moved(self, key: QueueKey, offset: int) -> int:
+        """Return where a consumer that was to read ``offset`` next goes on."""
+        shift = 0
+        for start, taken in self._shifts.get(key, ()):
+            if start > offset:
+                # What lies between is gone: the next record there is goes first.
+                return min(offset - shift, start - taken)
+            shift = taken
+        following = self._next.get(key)
+        moved = max(offset - shift, 0)
+        return moved if following is None else min(moved, max(following, 0))
+
+    def renumbered(self) -> dict[QueueKey, int]:
+        """Return the queues with other offsets, and from which old offset on they are."""
+        return {key: shifts[0][0] for key, shifts in self._shifts.items()}
+
+
+class NewLog:
+    """Appends records to new files, with a blank at the end of each that is full."""
+
+    def __init__(
+        self, directory: Path, file_size: int, numbers: QueueNumbering, *, files: Files
+    ) -> None:
+        self._directory = directory
+        self._file_size = file_size
+        self._numbers = numbers
+        self._files = files
+        self._region: MappedRegion | None = None
+        self._first_offset = 0
+        self._written = 0
+        self._buffer = bytearray()
+        self._old_starts: list[int] = []
+        self._new_starts: list[int] = []
+        self.record_count = 0
+
+    @property
+    def _position(self) -> int:
+        return self._written + len(self._buffer)
+
+    def append(self, record: CheckedRecord, raw: bytes) -> None:
+        """Append a record of another log with the offsets it has here."""
+        if self._region is None:
+            self._open(0)
+        elif self._position + len(raw) + BLANK_SIZE > self._file_size:
+            self._buffer += encode_blank(self._file_size - self._position)
+            self._finish_file()
+            self._open(self._first_offset + self._file_size)
+        offset = self._first_offset + self._position
+        moved = bytearray(raw)
+        queue_offset = self._numbers.number(record)
+        moved[QUEUE_OFFSET_AT:PHYSICAL_OFFSET_AT] = queue_offset.to_bytes(8, "big", signed=True)
+        moved[PHYSICAL_OFFSET_AT:SYS_FLAG_AT] = offset.to_bytes(8, "big")
+        if record.prepared_transaction_offset > 0:
+            at = 60 + sum(host_sizes(record.sys_flag))
+            prepared = self._new_offset(record.prepared_transaction_offset)
+            moved[at : at + 8] = prepared.to_bytes(8, "big", signed=True)
+        self._note(record.physical_offset, offset)
+        self._buffer += moved
+        self.record_count += 1
+        if len(self._buffer) >= BUFFER_SIZE:
+            self._flush()
+
+    def _note(self, old: int, new: int) -> None:
+        """Remember by how much records have moved, where that changes."""
+        if not self._old_starts or old - new != self._old_starts[-1] - self._new_starts[-1]:
+            self._old_starts.append(old)
+            self._new_starts.append(new)
+
+    def _new_offset(self, old: int) -> int:
+        """Return where the record that stood at ``old`` is now; -1 if that is not known."""
+        at = bisect_right(self._old_starts, old) - 1
+        if at < 0 or any(
+            later < earlier
+            for earlier, later in zip(
+                self._old_starts[at:], self._old_starts[at + 1 :], strict=False
+            )
+        ):
+            return -1
+        return self._new_starts[at] + old - self._old_starts[at]
+
+    def _open(self, first_offset: int) -> None:
+        self._first_offset = first_offset
+        self._written = 0
+        path = self._directory / file_name(first_offset)
+        self._region = self._files.create(path, self._file_size, reserve=False)
+
+    def _flush(self) -> None:
+        assert self._region is not None
+        self._region.write(self._written, bytes(self._buffer))
+        self._written += len(self._buffer)
+        self._buffer.clear()
+
+    def _finish_file(self) -> None:
+        assert self._region is not None
+        self._flush()
+        self._region.sync()
+        self._region.close()
+        self._region = None
+
+    def close(self) -> None:
+        """Bring everything to stable storage."""
+        if self._region is not None:
+            self._finish_file()
+        self._files.sync_directory(self._directory)

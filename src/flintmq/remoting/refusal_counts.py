@@ -1,0 +1,34 @@
+"""How often a server refused something because there was too much of it, and why."""
+
+from collections import Counter
+from typing import Final
+
+CONNECTIONS: Final = "connections"
+ADDRESS_CONNECTIONS: Final = "connections of one address"
+FAILED_HANDSHAKES: Final = "connections not made"
+HELD_PULLS: Final = "pulls that wait"
+NEW_TOPICS: Final = "new topics a minute"
+
+
+class RefusalCounts:
+    """Counts by reason."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def note(self, reason: str) -> int:
+        """Count a refusal; return how many there were for the same reason."""
+        self._counts[reason] += 1
+        return self._counts[reason]
+
+    def __getitem__(self, reason: str) -> int:
+        """Return how often something was refused for a reason."""
+        return self._counts[reason]
+
+    def runtime_info(self) -> dict[str, str]:
+        """Return the counts by the names that tools show."""
+        by_reason = (f"{reason}:{count}" for reason, count in self._counts.most_common())
+        return {
+            "refusedCount": str(self._counts.total()),
+            "refusedReasons": ",".join(by_reason),
+        }

@@ -1,0 +1,184 @@
+"""The one table that leads from a request code to whoever handles it, and the gate before it.
+
+Every request passes `RequestTable.handle`, whichever notation its header has and whether or not it
+wants an answer.  There it is admitted first.  Then it goes one of two ways: a bulk handler gathers
+it with others of its kind, or its processor has it alone.
+
+Where the gate is open to all there is nothing to ask it, and requests of known kinds may be handled
+straight from what the sockets brought (`take_reads`).  Any other gate sees each request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+
+from flintmq.format.wire.codes import ResponseCode
+from flintmq.format.wire.headers.table import HEADERS
+from flintmq.format.wire.remoting_errors import RemoteProtocolError
+from flintmq.remoting.peer import Peer
+from flintmq.remoting.processors import Answer, Request, failed, send_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flintmq.format.wire.command import Command
+    from flintmq.format.wire.headers.codec import Header
+    from flintmq.remoting.processors import Outcome, Processor
+    from flintmq.remoting.received_request import ReceivedRequest
+
+
+class RequestSource(Peer, Protocol):
+    """A connection as the table and bulk handlers see it."""
+
+    def send_all(self, frames: Sequence[bytes]) -> None:
+        """Send several whole frames."""
+        ...
+
+    def process(self, request: ReceivedRequest) -> None:
+        """Have an admitted request handled by its processor, alone."""
+        ...
+
+    def drop(self, reason: str) -> None:
+        """Close now and log why."""
+        ...
+
+
+Admission: TypeAlias = Callable[[RequestSource, "ReceivedRequest"], None]
+"""Decides whether a request may be handled; raises RefusedError if it may not."""
+
+
+def admit_all(connection: RequestSource, request: ReceivedRequest) -> None:
+    """Admit every request."""
+
+
+class BulkHandler(Protocol):
+    """Handles several requests of one kind together.
+
+    It is offered the requests of a turn of the loop one after the other, each with the connection
+    that it came from.  What it gathered is handled before whatever comes behind it, and at the
+    end of a read at the latest: the table calls `finish` then.
+    """
+
+    def gather(self, connection: RequestSource, request: ReceivedRequest) -> bool:
+        """Take a request over; return False to leave it to its processor."""
+        ...
+
+    def finish(self) -> None:
+        """Handle and answer all that was gathered."""
+        ...
+
+
+class ReadHandler(Protocol):
+    """Handles whole requests straight from what sockets brought, without looking at each."""
+
+    def take(self, reads: Sequence[tuple[RequestSource, bytes]]) -> Sequence[int]:
+        """Handle requests at the beginnings of reads; return how many bytes of each those were.
+
+        The rest is for the table, request by request.
+        """
+        ...
+
+
+class RequestHandlers(NamedTuple):
+    """Who handles the requests of one code."""
+
+    header_class: type[Header]
+    processor: Processor
+    bulk: BulkHandler | None = None
+
+
+class RequestTable(Mapping[int, RequestHandlers]):
+    """Who handles a request, by its code.
+
+    A processor is a plain function that answers at once or, by returning None, later; or it is a
+    coroutine function, which runs as a task.  Either may raise RefusedError to answer with another
+    code.  ``bulk`` has the bulk handlers of those codes that have one.
+    """
+
+    def __init__(
+        self,
+        processors: Mapping[int, Processor],
+        *,
+        bulk: Mapping[int, BulkHandler] | None = None,
+        reads: ReadHandler | None = None,
+        admit: Admission = admit_all,
+    ) -> None:
+        self._handlers = {
+            int(code): RequestHandlers(HEADERS[code].request, processor, (bulk or {}).get(code))
+            for code, processor in processors.items()
+        }
+        self._bulk = {int(code): handler for code, handler in (bulk or {}).items()}
+        assert self._bulk.keys() <= self._handlers.keys(), "a bulk handler needs a processor too"
+        self.has_bulk = bool(self._bulk)
+        """Whether any code has a bulk handler."""
+        self.admit = admit
+        """Called once for every request, before anything else is done for it."""
+        self.last_code = 0
+        """The code of the request that came last: whoever looks for a cause wants to know."""
+        self._reads = reads
+        self._gathering: BulkHandler | None = None
+        """The bulk handler that may have gathered something."""
+
+    def __getitem__(self, code: int) -> RequestHandlers:
+        return self._handlers[code]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._handlers)
+
+    def __len__(self) -> int:
+        return len(self._handlers)
+
+    @property
+    def takes_reads(self) -> bool:
+        """Whether requests may be handled straight from reads.
+
+        Only where the gate is open to all: any other admission sees every request.
+        """
+        return self._reads is not None and self.admit is admit_all
+
+    def take_reads(self, reads: Sequence[tuple[RequestSource, bytes]]) -> Sequence[int]:
+        """Have requests at the beginnings of reads handled; return how many bytes of each."""
+        assert self._reads is not None
+        assert self.admit is admit_all, "a gate that is not open to all sees every request"
+        return self._reads.take(reads)
+
+    def handle(self, connection: RequestSource, request: ReceivedRequest) -> None:
+        """Admit a request and have it handled; one that is not admitted is answered here."""
+        code = self.last_code = request.code
+        bulk = self._bulk.get(code)
+        if bulk is not self._gathering:
+            if self._gathering is not None:
+                self.finish()
+            self._gathering = bulk
+        try:
+            self.admit(connection, request)
+        except RemoteProtocolError:
+            raise  # The admission has looked at a header that is none.
+        except Exception as error:
+            self.finish()
+            send_answer(connection, request.command, failed(request.code, error))
+            return
+        if bulk is not None:
+            if bulk.gather(connection, request):
+                return
+            bulk.finish()
+        connection.process(request)
+
+    def finish(self) -> None:
+        """Have all that was gathered handled and answered."""
+        bulk, self._gathering = self._gathering, None
+        if bulk is not None:
+            bulk.finish()
+
+    def process(self, connection: Peer, command: Command) -> Outcome | Awaitable[Outcome]:
+        """Run the processor of an admitted request; the answer says so if there is none."""
+        handlers = self._handlers.get(command.code)
+        if handlers is None:
+            remark = f"request type {command.code} not supported"
+            return Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
+        try:
+            header = handlers.header_class.decode(command.ext_fields)
+            return handlers.processor(Request(connection, command, header))
+        except Exception as error:
+            return failed(command.code, error)

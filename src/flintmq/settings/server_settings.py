@@ -1,0 +1,40 @@
+"""Settings of Java's own network layer, which every server of RocketMQ has."""
+
+from dataclasses import dataclass
+
+from flintmq.settings.setting import Owner, number, switch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """Settings of the network layer; those that steer Java's threads and buffers are ignored."""
+
+    idle_timeout_s: int = number(
+        "serverChannelMaxIdleTimeSeconds", 120, minimum=1, owner=Owner.SERVER
+    )
+    server_backlog: int = number("serverSocketBacklog", 1024, minimum=1, owner=Owner.SERVER)
+    connection_count_max: int = number("maxConnections", 16_384, minimum=1, owner=Owner.FLINTMQ)
+    """Connections of a server in all; one more is closed."""
+    address_connection_count_max: int = number("maxConnectionsPerAddress", 0, owner=Owner.FLINTMQ)
+    """Connections from one address; one more is closed.  0: as many as there are in all."""
+    unread_answers_size_max: int = number(
+        "maxUnreadAnswerBytes", 256 << 20, minimum=2 << 20, owner=Owner.FLINTMQ
+    )
+    """Bytes that all peers may leave unread; half of it pauses those with the most."""
+    half_frames_size_max: int = number(
+        "maxHalfFrameBytes", 128 << 20, minimum=16 << 20, owner=Owner.FLINTMQ
+    )
+    """Bytes of requests that have come in part, of all peers."""
+    server_worker_threads: int = number("serverWorkerThreads", 8, owner=Owner.SERVER)
+    server_callback_threads: int = number("serverCallbackExecutorThreads", 0, owner=Owner.SERVER)
+    server_selector_threads: int = number("serverSelectorThreads", 3, owner=Owner.SERVER)
+    server_oneway_max: int = number("serverOnewaySemaphoreValue", 256, owner=Owner.SERVER)
+    server_async_max: int = number("serverAsyncSemaphoreValue", 64, owner=Owner.SERVER)
+    server_send_buffer: int = number("serverSocketSndBufSize", 0, owner=Owner.SERVER)
+    server_receive_buffer: int = number("serverSocketRcvBufSize", 0, owner=Owner.SERVER)
+    write_high_water: int = number("writeBufferHighWaterMark", 0, owner=Owner.SERVER)
+    write_low_water: int = number("writeBufferLowWaterMark", 0, owner=Owner.SERVER)
+    server_pooled_buffers: bool = switch(
+        "serverPooledByteBufAllocatorEnable", True, owner=Owner.SERVER
+    )
+    use_epoll: bool = switch("useEpollNativeSelector", owner=Owner.SERVER)

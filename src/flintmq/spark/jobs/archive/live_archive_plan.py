@@ -1,0 +1,217 @@
+"""Plans which offsets of live queues a run adds to an archive, and tells what is wrong with them.
+
+No record is archived twice.  A record stands in one queue only, the one it names itself,
+and a queue gives each of its offsets one record; so ranges of offsets that do not overlap hold
+different records, as long as the queue is the one that was archived.  That is proven by the last
+record that was archived of it, where the broker still has that record.  (Light queues hold records
+of other queues once more; they are refused.)
+"""
+
+import hashlib
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from flintmq.format.errors import FormatError
+from flintmq.format.stored.pulled_records import decode_records
+from flintmq.model.message_queue import MessageQueue
+from flintmq.spark.errors import ArchiveError
+from flintmq.spark.jobs.archive.archive_manifest import QueueEnd, QueueRun
+from flintmq.spark.jobs.archive.live_archive_state import BrokerFacts, ask_broker
+from flintmq.spark.live.cluster import Cluster
+from flintmq.spark.live.errors import FalseAnswerError, queue_text
+from flintmq.spark.live.live_options import LiveOptions
+from flintmq.spark.live.live_session import each
+from flintmq.spark.live.planning import KnownBounds, resolve
+from flintmq.spark.live.ranges import Loss, QueueRange, judge
+from flintmq.spark.options.offset_bounds import EARLIEST
+
+logger = logging.getLogger(__name__)
+
+_Known = Mapping[MessageQueue, QueueRun]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossRule:
+    """What becomes of messages that are gone or damaged: an error, or a word in the log."""
+
+    allow_gap: bool
+    skips_damage: bool
+
+    def __call__(self, queue: MessageQueue, loss: Loss) -> None:
+        """Raise ArchiveError, or say what is missing."""
+        goes_on, advice = self.allow_gap, "allow_gap goes on without what is gone"
+        if loss.is_damage:
+            goes_on, advice = self.skips_damage, "on_corrupt=skip leaves it out"
+        if not goes_on:
+            raise ArchiveError(queue_text(queue), f"{loss.reason} ({advice})")
+        logger.warning("messages are missing: queue=%s reason=%s", queue_text(queue), loss.reason)
+
+
+class PlannedRange(NamedTuple):
+    """The range of a queue that is added; ``last`` is the record that was archived before it."""
+
+    wanted: QueueRange
+    last: QueueEnd | None
+
+    @property
+    def queue(self) -> MessageQueue:
+        """The queue."""
+        return self.wanted.queue
+
+
+class LivePlan(NamedTuple):
+    """What a run adds, and what its brokers say of themselves."""
+
+    brokers: dict[str, BrokerFacts]
+    ranges: list[PlannedRange]
+
+
+async def plan_run(
+    cluster: Cluster, options: LiveOptions, known: _Known, rule: LossRule
+) -> LivePlan:
+    """Return what is new in the queues that options choose; ``known`` is what the archive has.
+
+    Raises:
+        ArchiveError: a queue is gone or another one, or messages are gone.
+        OptionError: a topic or queue that is named does not exist.
+        UnreachableError: a broker is down, also one that was archived before.
+    """
+    queues = await _present(cluster, options, known, rule)
+    homes = {queue.broker_name: queue for queue in queues}
+    info = await cluster.info()
+
+    async def ask(queue: MessageQueue) -> BrokerFacts:
+        data = info.brokers.get(queue.broker_name)
+        name = "" if data is None else data.cluster
+        return await ask_broker(cluster, queue, cluster_name=name)
+
+    # Before the ends: groups may not have read further than what is archived.
+    facts = await each(homes.values(), ask)
+    ranges = await _RangePlanner(cluster, options, known, rule).of(queues)
+    return LivePlan(dict(zip(homes, facts, strict=True)), ranges)
+
+
+async def _present(
+    cluster: Cluster, options: LiveOptions, known: _Known, rule: LossRule
+) -> list[MessageQueue]:
+    """Return the queues that are there; for each that was archived and is not, tell why."""
+    queues = await cluster.queues()
+    absent = sorted(filter(options.selection.means, known.keys() - set(queues)))
+    for queue in absent:
+        absence = await cluster.absence(queue, cluster.queues)
+        if absence is not None:
+            rule(queue, Loss(known[queue].end, absence.value))
+    if absent:
+        queues = await cluster.queues()  # One that was restarted may be back.
+    cluster.require([*queues, *absent])
+    return queues
+
+
+class _RangePlanner:
+    """Decides for each queue where a run goes on and where it stops."""
+
+    def __init__(
+        self, cluster: Cluster, options: LiveOptions, known: _Known, rule: LossRule
+    ) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._known = known
+        self._rule = rule
+
+    async def of(self, queues: Collection[MessageQueue]) -> list[PlannedRange]:
+        cluster = self._cluster
+        bounds = KnownBounds(await cluster.begins(queues), await cluster.ends(queues))
+        begins, ends = bounds
+        starts = await self._first_starts(queues, bounds)
+        stops = await resolve(cluster, self._options.end, queues, bounds)
+
+        async def plan(queue: MessageQueue) -> PlannedRange:
+            begin, end = begins[queue], ends[queue]
+            run = self._known.get(queue)
+            if run is None:
+                start, last = self._first(queue, starts[queue], begin, end), None
+            else:
+                start, last = await self._next(queue, run, begin, end)
+            stop = min(stops[queue], end)
+            return PlannedRange(QueueRange(queue, start, max(start, stop)), last)
+
+        return await each(queues, plan)
+
+    async def _first_starts(
+        self, queues: Collection[MessageQueue], bounds: KnownBounds
+    ) -> dict[MessageQueue, int]:
+        """Return where queues begin that the archive does not know; options speak of these only."""
+        choice = self._options.start
+        choice.check(queues)
+        new = [queue for queue in queues if queue not in self._known]
+        named = {
+            name
+            for queue in new
+            for name in ((one, queue.topic, queue.queue_id) for one in (queue.broker_name, None))
+        }
+        by_queue = {name: one for name, one in choice.by_queue.items() if name in named}
+        return await resolve(self._cluster, replace(choice, by_queue=by_queue), new, bounds)
+
+    def _first(self, queue: MessageQueue, start: int, begin: int, end: int) -> int:
+        if self._options.start.of(queue).offset == EARLIEST:
+            start = max(start, begin)  # Retention may be at work just now.
+        return self._judged(queue, start, begin, end)
+
+    def _judged(self, queue: MessageQueue, start: int, begin: int, end: int) -> int:
+        loss = judge(start, begin, end)
+        if loss is None:
+            return start
+        self._rule(queue, loss)
+        return loss.resume
+
+    async def _next(
+        self, queue: MessageQueue, run: QueueRun, begin: int, end: int
+    ) -> tuple[int, QueueEnd | None]:
+        """Return where to go on, and the last archived record if the queue is still the same."""
+        difference = await self._difference(queue, run, begin, end)
+        if difference is None:
+            return self._judged(queue, run.end, begin, end), run.last
+        reason = f"it is not the queue that was archived, but made anew: {difference}"
+        self._rule(queue, Loss(begin, reason))
+        found = await self._record(queue, begin) if begin < end else None
+        # A topic that is made anew has all of its records behind those of the old one.
+        if found and run.last and found.physical_offset <= run.last.physical_offset:
+            reason = f"{difference}, and begins before that: the broker has another log"
+            raise ArchiveError(queue_text(queue), f"{reason}; it needs another archive")
+        return begin, None
+
+    async def _difference(
+        self, queue: MessageQueue, run: QueueRun, begin: int, end: int
+    ) -> str | None:
+        """Return what shows that a queue is another one than the one that was archived."""
+        if end < run.end:
+            return f"it ends at {end}, and {run.end} was archived"
+        if run.last is None or run.last.queue_offset < begin:
+            return None  # There is nothing to compare with any more.
+        found = await self._record(queue, run.last.queue_offset)
+        if found is None or found == run.last:
+            return None
+        return f"its message at {found.queue_offset} is another one"
+
+    async def _record(self, queue: MessageQueue, offset: int) -> QueueEnd | None:
+        """Return what a queue has at an offset."""
+        answer = await self._cluster.puller.pull(queue, offset, 1, everything=True)
+        try:
+            records = decode_records(answer.body)
+        except FormatError as error:
+            raise FalseAnswerError(queue_text(queue), str(error)) from error
+        if not records or records[0].queue_offset != offset:
+            return None
+        return queue_end(offset, records[0].physical_offset, answer.body[: records[0].size])
+
+
+def queue_end(queue_offset: int, physical_offset: int, record: bytes) -> QueueEnd:
+    """Return what a queue is known by: one of its records."""
+    return QueueEnd(
+        queue_offset=queue_offset,
+        physical_offset=physical_offset,
+        size=len(record),
+        sha256=hashlib.sha256(record).hexdigest(),
+    )

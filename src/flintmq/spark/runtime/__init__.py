@@ -1,0 +1,8 @@
+"""Spark for one job: its session, its Java, this package for its executors, its failures."""
+
+__all__ = [
+    "failures",
+    "session_settings",
+    "session_types",
+    "spark_session",
+]

@@ -1,0 +1,205 @@
+"""Spark for one job: what is set, and where Spark's own words go.
+
+Spark's driver is a Java process which this one starts.  Its output, and that of the Python workers
+below it, goes into a log file, so that an answer on the terminal is nothing but the answer.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no type hints
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+
+from flintmq.spark.runtime.failures import LoggedError, reason_of
+from flintmq.spark.runtime.java_runtime import require_java
+from flintmq.spark.runtime.session_settings import SessionError, SessionSettings, is_local
+from flintmq.spark.runtime.shipping import ship, ship_modules
+
+_LOGS_KEPT: Final = 20
+_END_SECONDS_MAX: Final = 120
+_LOG_PREFIX: Final = "pipeline-"
+# These write each error with its stack to stderr before it is raised.
+_CHATTY_LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+
+
+class TaskSession(Protocol):
+    """What a job needs whose tasks are Python alone.  Every SparkSession is a TaskSession."""
+
+    @property
+    def sparkContext(self) -> SparkContext:
+        """What hands out tasks."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Tasks:
+    """Hands out tasks.  Spark's SQL, which takes seconds to start, is not there."""
+
+    sparkContext: SparkContext
+
+
+@contextmanager
+def job_session(settings: SessionSettings) -> Iterator[SparkSession]:
+    """Start Spark, yield a session whose executors know this package, and stop Spark.
+
+    What Spark raises meanwhile becomes a LoggedError of one line that names the log file.
+    """
+    with _running(settings, settings.spark_conf()) as context:
+        session = SparkSession(context)
+        try:
+            ship(session)
+            yield session
+        finally:
+            session.stop()
+
+
+@contextmanager
+def task_session(settings: SessionSettings) -> Iterator[TaskSession]:
+    """Start Spark without its SQL for a job whose tasks are Python alone, and stop it in the end.
+
+    Errors become a LoggedError, as in `job_session`.
+    """
+    with _running(settings, settings.task_conf()) as context:
+        ship_modules(context)
+        yield _Tasks(context)
+
+
+@contextmanager
+def _running(settings: SessionSettings, conf: Mapping[str, str]) -> Iterator[SparkContext]:
+    if SparkContext._active_spark_context is not None:
+        raise SessionError("this process has a Spark session; hand that one to the job's function")
+    require_java()
+    log_file = settings.log_file or _new_log_file()
+    is_told = False
+    try:
+        with ExitStack() as stack:
+            with _reported("Spark does not start: ", log_file):
+                context = _start(settings, conf, log_file, stack)
+            with _reported("", log_file):
+                yield context
+    except LoggedError:
+        is_told = True
+        raise
+    finally:
+        # Unless an error names it, nobody misses what Spark said.
+        if settings.log_file is None and not is_told:
+            log_file.unlink(missing_ok=True)
+
+
+def _start(
+    settings: SessionSettings, conf: Mapping[str, str], log_file: Path, stack: ExitStack
+) -> SparkContext:
+    scratch = Path(tempfile.mkdtemp(prefix="flintmq-job-"))
+    stack.callback(shutil.rmtree, scratch, ignore_errors=True)
+    spark_conf = SparkConf(loadDefaults=False).setMaster(settings.spark_master)
+    spark_conf.setAppName(settings.app_name).setAll([*conf.items()])
+    spark_conf.setIfMissing("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+    stack.enter_context(_environment(_pythons(settings.master)))
+    stack.enter_context(hushed())
+    gateway = stack.enter_context(_java_process(spark_conf, log_file))
+    context = SparkContext(conf=spark_conf, gateway=gateway)
+    stack.callback(context.stop)
+    return context
+
+
+@contextmanager
+def _java_process(conf: SparkConf, log_file: Path) -> Iterator[Any]:
+    """Start the Java process with its output in a file, and end it."""
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    with log_file.open("ab") as output:
+        launch: Any = launch_gateway
+        gateway = launch(conf, {"stdout": output, "stderr": output})
+    try:
+        yield gateway
+    finally:
+        # The next session of this process has a Java process of its own.
+        SparkContext._gateway = SparkContext._jvm = None
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        try:
+            gateway.proc.wait(_END_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            gateway.proc.kill()
+            gateway.proc.wait()
+
+
+@contextmanager
+def hushed() -> Iterator[None]:
+    """Keep PySpark itself from writing to stderr."""
+    loggers = [PySparkLogger.getLogger(name) for name in _CHATTY_LOGGERS]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
+
+
+@contextmanager
+def _reported(words: str, log_file: Path) -> Iterator[None]:
+    """Turn an error of Spark into a LoggedError of one line that names the log file."""
+    try:
+        yield
+    except (PySparkException, Py4JError, OSError) as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise LoggedError(f"{words}{reason_of(error)}", log_file) from error
+
+
+def _pythons(master: str) -> dict[str, str]:
+    """Return the Python of driver and executors: this one, but a cluster may have its own."""
+    executors = sys.executable
+    if not is_local(master):
+        executors = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    return {"PYSPARK_PYTHON": executors, "PYSPARK_DRIVER_PYTHON": sys.executable}
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of the environment, which is how Spark is told; put the old ones back."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _new_log_file() -> Path:
+    """Return the name of a new log file, and remove the oldest ones beside it."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    folder = Path(state) / "flintmq"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        old = sorted(folder.glob(f"{_LOG_PREFIX}*.log"))
+        for path in old[: max(0, len(old) - _LOGS_KEPT + 1)]:
+            path.unlink(missing_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f"{_LOG_PREFIX}{_now()}-", suffix=".log", dir=folder)
+    except OSError:
+        # A service may have no home that it can write to.
+        handle, name = tempfile.mkstemp(prefix=f"flintmq-{_LOG_PREFIX}", suffix=".log")
+    os.close(handle)
+    return Path(name)
+
+
+def _now() -> str:
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}"

@@ -1,0 +1,421 @@
+"""Appending: gives a message its offsets and copies it to the end of the log."""
+
+from __future__ import annotations
+
+import threading
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from flintmq.format.errors import FormatError
+from flintmq.format.host import IPV4_HOST_SIZE
+from flintmq.format.properties import encode_properties
+from flintmq.format.stored.batch import decode_batch, join_properties
+from flintmq.format.stored.dispatch_fields import dispatch_fields_of_map
+from flintmq.format.stored.record_encoding import batch_records, encode_with_topic, pack_origin
+from flintmq.format.stored.record_layout import (
+    FIXED_SIZES,
+    PROPERTIES_LENGTH_MAX,
+    TOPIC_LENGTH_SIZE,
+)
+from flintmq.format.sys_flag import (
+    HOSTS_MASK,
+    TRANSACTION_COMMIT,
+    TRANSACTION_MASK,
+    TRANSACTION_NONE,
+    with_hosts,
+)
+from flintmq.model.property_names import (
+    DELAY,
+    INNER_MULTI_DISPATCH,
+    INNER_MULTI_QUEUE_OFFSET,
+    REAL_QID,
+    REAL_TOPIC,
+    WAIT,
+)
+from flintmq.model.topics import LMQ_PREFIX, SCHEDULE_TOPIC
+from flintmq.store.appending.put_admission import PutAdmission, PutRefusedError, illegal
+from flintmq.store.config import BrokerRole, FlushMode
+from flintmq.store.errors import StoreError
+from flintmq.store.log.dispatch_request import DispatchRequest, QueueSlot, stored_request
+from flintmq.store.results import PutResult, PutStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from flintmq.format.delay_levels import DelayLevels
+    from flintmq.format.stored.batch import BatchItem
+    from flintmq.model.message import MessageBatch, PutMessage
+    from flintmq.store.clock import Clock
+    from flintmq.store.config import StoreConfig
+    from flintmq.store.dispatch import Dispatcher
+    from flintmq.store.log.commit_log import CommitLog
+    from flintmq.store.running_flags import RunningFlags
+    from flintmq.store.store_statistics import StoreStatistics
+    from flintmq.store.views.queue_table import QueueTable
+
+_Put = TypeVar("_Put", "PutMessage", "MessageBatch")
+
+BUSY_SINCE_MAX_MS: Final = 10_000_000
+"""Java's upper bound of a believable time in the put lock."""
+
+BATCH_COUNT_MAX: Final = 65_536
+_NO_SLOTS: Final[tuple[QueueSlot, ...]] = ()
+
+
+class Appender:
+    """The write path of a store.  Puts of several threads take turns."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        log: CommitLog,
+        queues: QueueTable,
+        dispatcher: Dispatcher,
+        *,
+        flags: RunningFlags,
+        statistics: StoreStatistics,
+        delay_levels: DelayLevels,
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._queues = queues
+        self._dispatcher = dispatcher
+        self._flags = flags
+        self._statistics = statistics
+        self._delay_levels = delay_levels
+        self._clock = clock
+        self._admission = PutAdmission(config, queues, delay_levels=delay_levels)
+        self._topic_parts = self._admission.topic_parts
+        self.limit_sizes(config)
+        self._waits = (
+            config.flush_mode is FlushMode.SYNC or config.broker_role is BrokerRole.SYNC_MASTER
+        )
+        self._is_slave = config.broker_role is BrokerRole.SLAVE
+        self._multi_dispatch = config.enable_multi_dispatch
+        self.next_offsets: dict[tuple[str, int], int] = {}
+        """The next queue offset of each queue, by topic and queue id."""
+        self.began_ms = 0
+        """When the append under way began, 0 while there is none; see ``is_page_cache_busy``."""
+        self.closed = False
+        self.lock = threading.Lock()
+        """Held while something is appended."""
+
+    def limit_sizes(self, config: StoreConfig) -> None:
+        """Take the largest message and record from settings."""
+        self._admission.limit_sizes(config)
+        self.body_size_max = self._admission.body_size_max
+        self.record_size_max = self._admission.record_size_max
+
+    @property
+    def busy_ms(self) -> int:
+        """How long the append under way has taken so far, 0 if there is none."""
+        began = self.began_ms
+        return max(self._clock.now_ms() - began, 0) if began else 0
+
+    @property
+    def is_page_cache_busy(self) -> bool:
+        """Whether an append has been stuck in the page cache for too long.  Ask from any thread."""
+        began = self.began_ms
+        if not began:
+            return False
+        stuck_ms = self._clock.now_ms() - began
+        return self._config.page_cache_busy_timeout_ms < stuck_ms < BUSY_SINCE_MAX_MS
+
+    @property
+    def may_refuse(self) -> bool:
+        """Whether there may be a reason to refuse every put."""
+        return bool(self.began_ms or self.closed or self._is_slave or not self._flags.writable)
+
+    def _refuse(self) -> None:
+        """Raise why nothing can be put right now."""
+        if self.closed:
+            raise PutRefusedError(PutStatus.SERVICE_NOT_AVAILABLE, "the store is closed")
+        if self._is_slave:
+            raise PutRefusedError(PutStatus.SERVICE_NOT_AVAILABLE, "a slave takes no messages")
+        if not self._flags.writable:
+            reason = "; ".join(self._flags.reasons())
+            raise PutRefusedError(PutStatus.SERVICE_NOT_AVAILABLE, reason)
+        if self.is_page_cache_busy:
+            raise PutRefusedError(
+                PutStatus.OS_PAGECACHE_BUSY,
+                f"an append has been under way since {self.began_ms}",
+            )
+
+    def _answer(self, append: Callable[[_Put], PutResult], what: _Put) -> PutResult:
+        """Append in turn with other threads, and turn what goes wrong into a status."""
+        try:
+            if self.may_refuse:
+                self._refuse()
+            with self.lock:
+                try:
+                    return append(what)
+                finally:
+                    self.began_ms = 0
+        except PutRefusedError as refused:
+            result = PutResult(refused.status, reason=str(refused))
+        except FormatError as error:
+            result = PutResult(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
+        except StoreError as error:
+            result = PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED, reason=str(error))
+        self._statistics.record_failed_put()
+        return result
+
+    # -- one message -------------------------------------------------------------------------
+
+    def put(self, message: PutMessage) -> PutResult:
+        """Append one message; never waits for the disk."""
+        return self._answer(self._append, message)
+
+    def _append(self, message: PutMessage) -> PutResult:
+        properties = message.properties
+        text = message.properties_text
+        if text is None:
+            text = encode_properties(properties)
+        topic = message.topic
+        queue_id = message.queue_id
+        if (
+            len(text) > PROPERTIES_LENGTH_MAX
+            or len(message.body) > self.body_size_max
+            or topic not in self._topic_parts
+        ):
+            self._admission.check_lengths(topic, text, len(message.body))
+        if queue_id < 0:
+            self._admission.check_queue_id(queue_id)
+        # A message put to the schedule topic itself waits there already.
+        if DELAY in properties and topic != SCHEDULE_TOPIC and _enters_queue(message.sys_flag):
+            level = self._admission.delay_level(properties)
+            if level > 0:
+                return self._append_delayed(message, level)
+        if self._multi_dispatch and properties.get(INNER_MULTI_DISPATCH):
+            return self._append_multi(message)
+        return self._write(message, topic, queue_id, properties, text, _NO_SLOTS)
+
+    def _append_delayed(self, message: PutMessage, level: int) -> PutResult:
+        """Append a message to the queue of its delay level, where it waits."""
+        properties = {
+            **message.properties,
+            DELAY: str(level),
+            REAL_TOPIC: message.topic,
+            REAL_QID: str(message.queue_id),
+        }
+        text = encode_properties(properties)
+        self._admission.check_lengths(SCHEDULE_TOPIC, text, len(message.body))
+        # Its further queues get it when it is delivered, not before.
+        return self._write(message, SCHEDULE_TOPIC, level - 1, properties, text, _NO_SLOTS)
+
+    def _append_multi(self, message: PutMessage) -> PutResult:
+        """Append a message that enters further queues besides its own (spec: multi-dispatch)."""
+        lmq, admission = self._config.enable_lmq, self._admission
+        names = message.properties[INNER_MULTI_DISPATCH].split(",")
+        slots = []
+        for name in names:
+            is_lmq = lmq and name.startswith(LMQ_PREFIX)
+            queue_id = 0 if is_lmq else message.queue_id
+            admission.check_topic(name)
+            if is_lmq and self._queues.get(name, 0) is None:
+                admission.check_lmq_count()
+            slots.append(QueueSlot(name, queue_id, self.next_offsets.get((name, queue_id), 0)))
+        properties = {name: value for name, value in message.properties.items() if name != WAIT} | {
+            INNER_MULTI_QUEUE_OFFSET: ",".join(str(slot.queue_offset) for slot in slots)
+        }
+        text = encode_properties(properties)
+        admission.check_lengths(message.topic, text, len(message.body))
+        result = self._write(message, message.topic, message.queue_id, properties, text, slots)
+        result.wait_for_flush = self._waits and _wants_wait(message.properties)
+        for slot in slots:
+            self.next_offsets[(slot.name, slot.queue_id)] = slot.queue_offset + 1
+        return result
+
+    def _write(
+        self,
+        message: PutMessage,
+        topic: str,
+        queue_id: int,
+        properties: Mapping[str, str],
+        text: bytes,
+        slots: Sequence[QueueSlot],
+    ) -> PutResult:
+        """Give the message its offsets and its time, and copy it to the end of the log.
+
+        This is the hot path of a broker: it avoids what calls it can.
+        """
+        clock = self._clock
+        began = clock.monotonic()
+        self.began_ms = now = clock.now_ms()
+        topic_part = self._topic_parts.get(topic) or self._admission.topic_part(topic)
+        born_host, store_host, sys_flag = message.born_host, message.store_host, message.sys_flag
+        if sys_flag & HOSTS_MASK or len(born_host) + len(store_host) != 2 * IPV4_HOST_SIZE:
+            sys_flag = with_hosts(sys_flag, born_host=born_host, store_host=store_host)
+        fixed_size = FIXED_SIZES[sys_flag & HOSTS_MASK] - TOPIC_LENGTH_SIZE
+        size = fixed_size + len(topic_part) + len(message.body) + len(text)
+        if size > self.record_size_max:
+            self._admission.check_record_size(size)
+        tags, keys = dispatch_fields_of_map(topic, properties, now, self._delay_levels)
+        in_queue = not sys_flag & TRANSACTION_MASK or _enters_queue(sys_flag)
+        queue_key = (topic, queue_id)
+        queue_offset = self.next_offsets.get(queue_key, 0) if in_queue else 0
+        file = self._log.room_for(size)
+        physical_offset = file.first_offset + file.wrote
+        record = encode_with_topic(
+            topic_part,
+            queue_id,
+            message.flag,
+            queue_offset,
+            physical_offset,
+            sys_flag,
+            message.born_timestamp,
+            born_host,
+            now,
+            store_host,
+            message.reconsume_times,
+            message.prepared_transaction_offset,
+            message.body,
+            text,
+        )
+        end = file.wrote + size
+        target = file.view if file.write_buffer is None else file.write_buffer
+        target[file.wrote : end] = record
+        file.wrote, file.store_timestamp = end, now
+        if in_queue:
+            self.next_offsets[queue_key] = queue_offset + 1
+        # NamedTuple's own constructor takes twice the time of the tuple's.
+        fields = topic, queue_id, physical_offset, size, tags, now, queue_offset, sys_flag, keys
+        request = tuple.__new__(DispatchRequest, (*fields, properties, slots))
+        self._dispatcher.add(request)
+        self._statistics.record_put(topic, 1, size, int((clock.monotonic() - began) * 1_000_000))
+        return PutResult(
+            PutStatus.PUT_OK,
+            physical_offset,
+            size,
+            queue_offset,
+            now,
+            message.store_host,
+            self._waits and _wants_wait(properties),
+        )
+
+    # -- a batch -----------------------------------------------------------------------------
+
+    def put_batch(self, batch: MessageBatch) -> PutResult:
+        """Append the messages of a batch together: all of them, in one file, or none."""
+        return self._answer(self._append_batch, batch)
+
+    def _append_batch(self, batch: MessageBatch) -> PutResult:
+        admission = self._admission
+        if len(batch.body) > self.body_size_max:
+            raise illegal(f"batch of {len(batch.body)} bytes, at most {self.body_size_max}")
+        is_delayed = admission.delay_level(batch.properties) > 0
+        if batch.sys_flag & TRANSACTION_MASK != TRANSACTION_NONE or is_delayed:
+            raise illegal("a batch is neither half nor delayed")
+        admission.check_queue_id(batch.queue_id)
+        text = batch.properties_text
+        if text is None:
+            text = encode_properties(batch.properties)
+        admission.check_lengths(batch.topic, text, 0)
+        topic_part = self._topic_parts.get(batch.topic) or admission.topic_part(batch.topic)
+        items = decode_batch(batch.body, count_max=BATCH_COUNT_MAX)
+        if not items:
+            raise illegal("the batch is empty")
+        texts = [join_properties(item.properties, text) for item in items]
+        longest = max(map(len, texts))
+        if longest > PROPERTIES_LENGTH_MAX:
+            raise PutRefusedError(
+                PutStatus.PROPERTIES_SIZE_EXCEEDED, f"{longest} bytes of properties"
+            )
+        self.began_ms = self._clock.now_ms()
+        return self._write_batch(batch, topic_part, items, texts)
+
+    def _write_batch(
+        self,
+        batch: MessageBatch,
+        topic_part: bytes,
+        items: Sequence[BatchItem],
+        texts: Sequence[bytes],
+    ) -> PutResult:
+        """Give the messages of a batch their offsets, and copy them to the end of the log."""
+        now, topic, queue_id = self.began_ms, batch.topic, batch.queue_id
+        origin, sys_flag = _origin_of(batch, now)
+        fixed_size = FIXED_SIZES[sys_flag & HOSTS_MASK] - TOPIC_LENGTH_SIZE + len(topic_part)
+        sizes = [
+            fixed_size + len(item.body) + len(text) for item, text in zip(items, texts, strict=True)
+        ]
+        total = sum(sizes)
+        if not self._log.fits(total):
+            raise illegal(f"batch of {total} bytes does not fit a log file")
+        file = self._log.room_for(total)
+        offsets = tuple(accumulate(sizes[:-1], initial=file.first_offset + file.wrote))
+        first = self.next_offsets.get((topic, queue_id), 0)
+        queue_offsets = range(first, first + len(items))
+        pieces = batch_records(
+            sizes,
+            queue_id,
+            [item.flag for item in items],
+            queue_offsets,
+            offsets,
+            origin,
+            [item.body for item in items],
+            topic_part,
+            texts,
+        )
+        topic_bytes, levels = topic_part[TOPIC_LENGTH_SIZE:], self._delay_levels
+        requests = [
+            stored_request(
+                topic_bytes,
+                queue_id,
+                offset,
+                size,
+                now,
+                queue_offset,
+                sys_flag,
+                text,
+                delay_levels=levels,
+            )
+            for offset, size, queue_offset, text in zip(
+                offsets, sizes, queue_offsets, texts, strict=True
+            )
+        ]
+        end = file.wrote + total
+        target = file.view if file.write_buffer is None else file.write_buffer
+        target[file.wrote : end] = b"".join(pieces)
+        file.wrote, file.store_timestamp = end, now
+        self.next_offsets[(topic, queue_id)] = queue_offsets.stop
+        for request in requests:
+            self._dispatcher.add(request)
+        self._statistics.record_put(topic, len(items), total, 0)
+        return PutResult(
+            PutStatus.PUT_OK,
+            offsets[0],
+            total,
+            first,
+            now,
+            batch.store_host,
+            self._waits and _wants_wait(batch.properties),
+            len(items),
+            offsets,
+        )
+
+
+def _origin_of(batch: MessageBatch, now: int) -> tuple[bytes, int]:
+    """Return the origin that the records of a batch share, and their sys flag."""
+    sys_flag = with_hosts(batch.sys_flag, born_host=batch.born_host, store_host=batch.store_host)
+    origin = pack_origin(
+        sys_flag,
+        batch.born_timestamp,
+        batch.born_host,
+        now,
+        batch.store_host,
+        batch.reconsume_times,
+        0,
+    )
+    return origin, sys_flag
+
+
+def _enters_queue(sys_flag: int) -> bool:
+    """Whether a record has a queue offset: prepared and rolled-back ones have none."""
+    return sys_flag & TRANSACTION_MASK in (TRANSACTION_NONE, TRANSACTION_COMMIT)
+
+
+def _wants_wait(properties: Mapping[str, str]) -> bool:
+    """Whether the producer waits until the message is flushed; it does unless it says no."""
+    wait = properties.get(WAIT)
+    return wait is None or wait.lower() == "true"

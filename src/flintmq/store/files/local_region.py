@@ -1,0 +1,202 @@
+"""One mapped file of the machine's file system."""
+
+import errno
+import mmap
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from flintmq.store.errors import DiskFullError, StoreError, StoreIOError
+from flintmq.store.files.page_residency import address_of, are_resident
+
+_BLOCK_SIZE: Final = 4096
+_WARM_CHUNK_SIZE: Final = 1 << 20
+_LOAD_CHUNK_SIZE: Final = 256 << 10
+_NO_DESCRIPTOR: Final = -1
+_DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+@contextmanager
+def typed_errors(path: Path, operation: str, *, size: int = 0) -> Iterator[None]:
+    """Turn an OSError into DiskFullError, naming the ``size`` wanted, or into StoreIOError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _DISK_FULL:
+            raise DiskFullError(path, size) from error
+        raise StoreIOError(path, operation, error) from error
+
+
+def write_all(descriptor: int, data: bytes | bytearray | memoryview, position: int) -> None:
+    """Write all of ``data`` at ``position``, however little a single call takes."""
+    with memoryview(data) as rest:
+        written = 0
+        while written < len(rest):
+            count = os.pwrite(descriptor, rest[written:], position + written)
+            if count == 0:
+                raise OSError(errno.EIO, "nothing was written")
+            written += count
+
+
+class LocalRegion:
+    """A ``MappedRegion`` made of an mmap and a descriptor for what a map cannot do.
+
+    ``mmap.flush`` holds the interpreter lock while the disk works; ``os.fdatasync`` does not, and
+    writes mapped pages too.  The descriptor is opened when it is first needed, because most files
+    of a store are only read.  Before Python 3.13 the map keeps a second one of its own.
+    """
+
+    def __init__(self, path: Path, descriptor: int, size: int, *, read_only: bool) -> None:
+        """Map the file behind ``descriptor``, which stays the caller's."""
+        self.path = path
+        self.size = size
+        self.read_only = read_only
+        self._map: mmap.mmap | None = _map(descriptor, size, read_only=read_only)
+        self.view = memoryview(self._map)
+        self._identity = _identity(descriptor)
+        self._descriptor = _NO_DESCRIPTOR
+        self._descriptor_lock = threading.Lock()
+        self._address: int | None = None
+        """Where the file is mapped, once somebody has asked."""
+        self._reserved_start = 0
+        self._reserved_end = 0
+
+    def keep(self, descriptor: int, *, reserved: bool) -> None:
+        """Take over the descriptor of a file that was just made, reserved to its end or not."""
+        self._descriptor = descriptor
+        self._reserved_end = self.size if reserved else 0
+
+    def reserve(self, start: int, end: int) -> None:
+        """Make sure that the disk has room for the bytes from ``start`` to ``end``."""
+        if self._reserved_start <= start and end <= self._reserved_end:
+            return
+        assert 0 <= start <= end <= self.size, (start, end, self.size)
+        start -= start % _BLOCK_SIZE
+        end = min(end + -end % _BLOCK_SIZE, self.size)
+        if start == end:
+            return
+        with typed_errors(self.path, "reserve", size=end - start):
+            os.posix_fallocate(self._writable(), start, end - start)
+        if start > self._reserved_end or end < self._reserved_start:
+            self._reserved_start, self._reserved_end = start, end
+        else:
+            self._reserved_start = min(start, self._reserved_start)
+            self._reserved_end = max(end, self._reserved_end)
+
+    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        """Write ``data`` at ``position`` by system calls; the view shows it at once."""
+        assert 0 <= position <= position + len(data) <= self.size, (position, len(data), self.size)
+        with typed_errors(self.path, "write", size=len(data)):
+            write_all(self._writable(), data, position)
+
+    def sync(self) -> None:
+        """Make every byte written so far durable, through the view or not."""
+        if self.read_only:
+            return
+        with typed_errors(self.path, "sync"):
+            os.fdatasync(self._writable())
+
+    def advise_will_need(self, start: int, size: int) -> None:
+        """Ask the kernel to read a range ahead."""
+        end = min(start + size, self.size)
+        start -= start % mmap.PAGESIZE
+        if self._map is None or end <= start:
+            return
+        with typed_errors(self.path, "advise"):
+            self._map.madvise(mmap.MADV_WILLNEED, start, end - start)
+
+    def is_resident(self, start: int, size: int) -> bool:
+        """Whether a range is in memory, so that the view can be read without the disk."""
+        end = min(start + size, self.size)
+        if self._map is None or self.read_only or end <= start:
+            return True
+        if self._address is None:
+            self._address = address_of(self._map)
+        first = start - start % mmap.PAGESIZE
+        return are_resident(self._address + first, end - first)
+
+    def load(self, start: int, size: int) -> None:
+        """Read a range into memory, waiting for the disk without the interpreter's lock."""
+        end = min(start + size, self.size)
+        chunk = memoryview(bytearray(min(_LOAD_CHUNK_SIZE, max(end - start, 0))))
+        with typed_errors(self.path, "read"):
+            descriptor = self._open_descriptor()
+            while start < end:
+                count = os.preadv(descriptor, [chunk[: end - start]], start)
+                if count == 0:
+                    return
+                start += count
+
+    def data_ranges(self, start: int) -> Iterator[tuple[int, int]]:
+        """Yield the ranges from ``start`` on that are not holes of the file."""
+        while start < self.size:
+            with typed_errors(self.path, "seek data"):
+                descriptor = self._open_descriptor()
+                try:
+                    begin = os.lseek(descriptor, start, os.SEEK_DATA)
+                except OSError as error:
+                    if error.errno != errno.ENXIO:  # ENXIO: only a hole follows.
+                        raise
+                    return
+                end = os.lseek(descriptor, begin, os.SEEK_HOLE)
+            yield begin, min(end, self.size)
+            start = end
+
+    def warm(self) -> None:
+        """Write zeros over a file that was just created, so that its pages are in memory."""
+        zeros = bytes(_WARM_CHUNK_SIZE)
+        for position in range(0, self.size, _WARM_CHUNK_SIZE):
+            self.write(position, memoryview(zeros)[: self.size - position])
+
+    def close(self) -> None:
+        """Release the view and unmap the file; a second call does nothing."""
+        if self._map is None:
+            return
+        mapped, self._map = self._map, None
+        view, self.view = self.view, memoryview(b"")
+        if self._descriptor != _NO_DESCRIPTOR:
+            os.close(self._descriptor)
+            self._descriptor = _NO_DESCRIPTOR
+        try:
+            view.release()
+            mapped.close()
+        except BufferError as error:
+            # The traceback must not be what keeps the file mapped.
+            del view, mapped
+            raise StoreError(f"{self.path}: closed while it is still read") from error
+
+    def _writable(self) -> int:
+        if self.read_only:
+            raise StoreError(f"{self.path}: opened for reading only")
+        return self._open_descriptor()
+
+    def _open_descriptor(self) -> int:
+        if self._descriptor != _NO_DESCRIPTOR:
+            return self._descriptor
+        with self._descriptor_lock:
+            if self._map is None:
+                raise StoreError(f"{self.path}: used after it was closed")
+            if self._descriptor == _NO_DESCRIPTOR:
+                flags = os.O_RDONLY if self.read_only else os.O_RDWR
+                descriptor = os.open(self.path, flags | os.O_CLOEXEC)
+                if _identity(descriptor) != self._identity:
+                    os.close(descriptor)
+                    raise OSError(errno.ESTALE, "another file has taken this name")
+                self._descriptor = descriptor
+            return self._descriptor
+
+
+def _map(descriptor: int, size: int, *, read_only: bool) -> mmap.mmap:
+    access = mmap.ACCESS_READ if read_only else mmap.ACCESS_WRITE
+    if sys.version_info >= (3, 13):
+        return mmap.mmap(descriptor, size, access=access, trackfd=False)
+    return mmap.mmap(descriptor, size, access=access)
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino

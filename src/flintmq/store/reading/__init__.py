@@ -1,0 +1,7 @@
+"""Reading: messages of a queue, lookups by time and key."""
+
+__all__ = [
+    "cold_reads",
+    "message_filter",
+    "store_reader",
+]

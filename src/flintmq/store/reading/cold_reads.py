@@ -1,0 +1,154 @@
+"""Cold reads: what a read needs of the disk, found out without waiting for it.
+
+Reading a mapped page that is not in memory stops the whole process, since the interpreter's lock is
+held meanwhile.  So whoever must not wait asks first.  What is cold is then loaded by another thread
+with calls that leave the lock alone, and the read finds it in memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from flintmq.format.stored.consume_queue import UNIT, UNIT_SIZE
+from flintmq.format.stored.consume_queue_ext import is_address
+from flintmq.store.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from flintmq.store.config import StoreConfig
+    from flintmq.store.files.mapped_file import MappedFile
+    from flintmq.store.log.commit_log import CommitLog
+    from flintmq.store.reading.message_filter import MessageFilter
+
+logger = logging.getLogger(__name__)
+
+RECENT_SIZE: Final = 64 << 20
+"""Bytes at the end of the log that are taken to be in memory if this process has written them."""
+RECENT_UNIT_COUNT: Final = 50_000
+"""Units at the end of a queue that are taken to be in memory."""
+SPAN_SIZE_MAX: Final = 256 << 10
+"""Records that lie within so many bytes are asked about together."""
+RECORD_SIZE_GUESS: Final = 16 << 10
+"""Bytes that are loaded of a record whose size only the record tells."""
+CHUNK_SIZE: Final = 1 << 20
+"""Bytes of the log about which the kernel is asked together: who reads on wants the next ones."""
+KNOWN_S: Final = 0.5
+"""How long a chunk that was in memory is taken to be there still."""
+KNOWN_COUNT_MAX: Final = 256
+"""Chunks that are remembered."""
+
+
+class ColdRange(NamedTuple):
+    """A part of a file that is not in memory."""
+
+    file: MappedFile
+    start: int
+    size: int
+
+
+def load_ranges(ranges: Sequence[ColdRange]) -> None:
+    """Read ranges from the disk; for a thread that may wait.
+
+    A range that cannot be read is left to its reader, who may not need all of it.
+    """
+    for file, start, size in ranges:
+        if not file.hold():
+            continue
+        try:
+            file.region.load(start, size)
+        except StoreError as error:
+            logger.warning("cold pages could not be read: file=%s reason=%s", file.path, error)
+        finally:
+            file.release()
+
+
+class ColdReads:
+    """Knows which parts of log and queues are likely to be cold, and asks the kernel about them."""
+
+    def __init__(self, config: StoreConfig, log: CommitLog) -> None:
+        self._count_max = config.transfer_count_in_memory_max
+        self._log = log
+        self._written_from = log.readable_end
+        """Where this process begins to write; what is below may be cold from the start."""
+        self._known_until: dict[tuple[int, int], float] = {}
+        """Chunks that were all in memory, by file and number, and until when that counts."""
+        self.now = time.monotonic
+
+    def reconfigure(self, config: StoreConfig) -> None:
+        """Use other limits from now on."""
+        self._count_max = config.transfer_count_in_memory_max
+
+    def of_pull(
+        self,
+        file: MappedFile,
+        position: int,
+        units_end: int,
+        *,
+        behind_count: int,
+        count_max: int,
+        message_filter: MessageFilter | None,
+    ) -> list[ColdRange]:
+        """Return what a pull of the units at a position of a queue file would wait for.
+
+        ``behind_count`` is how many units the queue has from there on.  Where units are cold,
+        nothing is known of their records yet: load them and ask again.
+        """
+        size = units_end - position
+        if behind_count > RECENT_UNIT_COUNT and not file.region.is_resident(position, size):
+            return [ColdRange(file, position, size)]
+        first, record_size, _ = UNIT.unpack_from(file.view, position)
+        if first >= self._written_from and first >= self._log.readable_end - RECENT_SIZE:
+            return []
+        with file.view[position:units_end] as units:
+            count = min(count_max, self._count_max, size // UNIT_SIZE)
+            if message_filter is None and count > 0:
+                last, last_size, _ = UNIT.unpack_from(units, (count - 1) * UNIT_SIZE)
+                if 0 <= last - first <= SPAN_SIZE_MAX:
+                    return list(self._cold([(first, max(last - first + last_size, record_size))]))
+            return list(self._cold(self._wanted(units, count, message_filter)))
+
+    def of_records(self, physical_offsets: Iterable[int]) -> list[ColdRange]:
+        """Return what a read of the records at some physical offsets would wait for."""
+        return list(self._cold([(offset, RECORD_SIZE_GUESS) for offset in physical_offsets]))
+
+    def _wanted(
+        self, units: memoryview, count: int, message_filter: MessageFilter | None
+    ) -> Iterator[tuple[int, int]]:
+        """Yield where the first records are that a filter may want, and how large."""
+        for physical_offset, size, tags_code in UNIT.iter_unpack(units):
+            if count <= 0:
+                return
+            # What the queue's extension says is not looked at: the record counts as wanted.
+            known_code = None if is_address(tags_code) else tags_code
+            if message_filter is None or message_filter.matches_unit(known_code, None):
+                count -= 1
+                yield physical_offset, size
+
+    def _cold(self, ranges: Iterable[tuple[int, int]]) -> Iterator[ColdRange]:
+        """Yield those ranges of the log that are not in memory."""
+        for physical_offset, size in ranges:
+            file = self._log.files.find(physical_offset)
+            if file is None or size <= 0:
+                continue
+            start = physical_offset - file.first_offset
+            size = min(size, file.readable - start)
+            if size > 0 and not self._is_resident(file, start, size):
+                yield ColdRange(file, start, size)
+
+    def _is_resident(self, file: MappedFile, start: int, size: int) -> bool:
+        number = start // CHUNK_SIZE
+        if number != (start + size - 1) // CHUNK_SIZE:
+            return file.region.is_resident(start, size)
+        key, now = (file.first_offset, number), self.now()
+        if now < self._known_until.get(key, 0.0):
+            return True
+        chunk_start = number * CHUNK_SIZE
+        if not file.region.is_resident(chunk_start, min(CHUNK_SIZE, file.readable - chunk_start)):
+            return file.region.is_resident(start, size)
+        if len(self._known_until) >= KNOWN_COUNT_MAX:
+            self._known_until.clear()
+        self._known_until[key] = now + KNOWN_S
+        return True

@@ -1,0 +1,9 @@
+"""Recovery: log and views brought in line at a start, and the report of it."""
+
+__all__ = [
+    "index_repair",
+    "queue_repair",
+    "recovery",
+    "recovery_report",
+    "set_aside",
+]

@@ -1,0 +1,9 @@
+"""What goes on beside puts and reads: syncing, expiry, delayed delivery."""
+
+__all__ = [
+    "durability",
+    "queue_cleaning",
+    "retention",
+    "schedule",
+    "services",
+]

@@ -1,0 +1,277 @@
+"""One file of the key index: a hash table with chains.
+
+The layout is in ``flintmq.format.stored.index_file``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol, Self
+
+from flintmq.format.stored.index_file import (
+    ENTRY,
+    ENTRY_SIZE,
+    HEADER_SIZE,
+    SLOT,
+    SLOT_SIZE,
+    IndexHeader,
+)
+from flintmq.store.errors import FlushFailedError, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+
+    from flintmq.store.files.interface import MappedRegion
+
+INT_MAX: Final = 2**31 - 1
+STEP_ENTRIES: Final = 512
+"""Entries of a chain that are looked at between two interruptions."""
+RESERVE_STEP: Final = 256 * 1024
+_read_slot: Final = SLOT.unpack_from
+_write_slot: Final = SLOT.pack_into
+_write_entry: Final = ENTRY.pack_into
+
+
+class ManyKeys(Protocol):
+    """Keys of messages that follow each other in the log."""
+
+    @property
+    def count(self) -> int:
+        """How many keys these are."""
+        ...
+
+    @property
+    def last_offset(self) -> int:
+        """The physical offset of the last message with a key."""
+        ...
+
+    def insert(self, view: memoryview, *, slots: int, first: int, seconds: int) -> int:
+        """Write their entries from number ``first`` on; return how many slots are new."""
+        ...
+
+    def kept(self) -> ManyKeys:
+        """Return keys that stay as they are when whoever made them makes others."""
+        ...
+
+
+class KeyIndexFile:
+    """One hash file.  Counters live here and reach the header by ``write_header``."""
+
+    def __init__(self, region: MappedRegion, *, slots: int, entries: int, fresh: bool) -> None:
+        self.region = region
+        self.view = region.view
+        self.name = int(region.path.name)
+        self.slots = slots
+        self.entries = entries
+        self.entry_base = HEADER_SIZE + slots * SLOT_SIZE
+        self.begin_time = self.end_time = 0
+        self.begin_offset = self.end_offset = 0
+        self.slot_count = 0
+        self.count = 1
+        self.dirty = False
+        self.is_closed = False
+        self._reserved = 0
+        self._room_end = 0
+        """Where the entries end for which space is reserved."""
+        if not fresh:
+            header = IndexHeader.unpack_from(region.view)
+            self.begin_time, self.end_time = header.begin_timestamp, header.end_timestamp
+            self.begin_offset, self.end_offset = header.begin_offset, header.end_offset
+            self.slot_count = header.slot_count
+            self.count = min(max(header.index_count, 1), entries)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next key must go to another file."""
+        return self.count >= self.entries
+
+    def reserve_next(self, count: int = 1) -> Self:
+        """Make sure the header, all slots and the next entries have their space on the disk."""
+        end = min(self.entry_base + (self.count + count) * ENTRY_SIZE, self.region.size)
+        if end > self._reserved:
+            reserved = min(end + RESERVE_STEP, self.region.size)
+            self.region.reserve(self._reserved, reserved)
+            self._reserved = reserved
+        whole = (self._reserved - self.entry_base) // ENTRY_SIZE
+        self._room_end = self.entry_base + min(whole, self.entries) * ENTRY_SIZE
+        return self
+
+    def insert(
+        self, hashes: Sequence[int], start: int, physical_offset: int, store_timestamp: int
+    ) -> int:
+        """Add entries for ``hashes[start:]``, the keys of one message, while there is room.
+
+        Return the number of the first hash that found none; the file is full then, or has no
+        more space reserved.
+        """
+        view, slots = self.view, self.slots
+        count, begin = self.count, self.begin_time
+        at = self.entry_base + count * ENTRY_SIZE
+        seconds = (store_timestamp - begin) // 1000 if 0 < begin < store_timestamp else 0
+        if seconds > INT_MAX:
+            seconds = INT_MAX
+        done = start
+        for key_hash in hashes[start:] if start else hashes:
+            if at >= self._room_end:
+                break
+            slot_at = HEADER_SIZE + key_hash % slots * SLOT_SIZE
+            previous = _read_slot(view, slot_at)[0]
+            if previous <= 0 or previous > count:
+                previous = 0
+                self.slot_count += 1
+            _write_entry(view, at, key_hash, physical_offset, seconds, previous)
+            _write_slot(view, slot_at, count)
+            if count <= 1:
+                self.begin_offset = physical_offset
+                self.begin_time = store_timestamp
+                # The first entry of a file was measured from the end of the file before; the
+                # others are from here on.
+                seconds = 0
+            count += 1
+            at += ENTRY_SIZE
+            done += 1
+        if done > start:
+            self.count = count
+            self.end_offset = physical_offset
+            self.end_time = store_timestamp
+            self.dirty = True
+        return done
+
+    def has_room(self, count: int) -> bool:
+        """Whether ``count`` more entries only have to be written down."""
+        return self.count > 1 and self.entry_base + (self.count + count) * ENTRY_SIZE <= (
+            self._room_end
+        )
+
+    def insert_group(self, keys: ManyKeys, store_timestamp: int) -> None:
+        """Add the entries of keys of one store time, for which `has_room` has said yes.
+
+        It leaves what `insert` would for one after the other.
+        """
+        begin = self.begin_time
+        seconds = (store_timestamp - begin) // 1000 if 0 < begin < store_timestamp else 0
+        self.slot_count += keys.insert(
+            self.view, slots=self.slots, first=self.count, seconds=min(seconds, INT_MAX)
+        )
+        self.count += keys.count
+        self.end_offset = keys.last_offset
+        self.end_time = store_timestamp
+        self.dirty = True
+
+    def write_header(self) -> None:
+        """Put the counters into the mapping."""
+        if self.dirty:
+            IndexHeader(
+                self.begin_time,
+                self.end_time,
+                self.begin_offset,
+                self.end_offset,
+                self.slot_count,
+                self.count,
+            ).pack_into(self.view)
+            self.dirty = False
+
+    def entry(self, number: int) -> tuple[int, int, int, int]:
+        """Return (hash, physical offset, seconds, previous) of entry ``number``."""
+        fields: tuple[int, int, int, int] = ENTRY.unpack_from(
+            self.view, self.entry_base + number * ENTRY_SIZE
+        )
+        return fields
+
+    def collect(
+        self, key_hash: int, found: list[int], *, most: int, begin: int, end: int
+    ) -> Generator[None, None, None]:
+        """Add the offsets of a key within a time range to ``found``, newest first.
+
+        A chain can have millions of entries, so the walk is interruptible.  It ends early if the
+        file is closed meanwhile: then its records have expired.
+        """
+        (number,) = SLOT.unpack_from(self.view, HEADER_SIZE + key_hash % self.slots * SLOT_SIZE)
+        seen_count = 0
+        while 0 < number < self.count and len(found) < most:
+            seen_count += 1
+            if seen_count % STEP_ENTRIES == 0:
+                yield
+                if self.is_closed:
+                    return
+            entry_hash, offset, seconds, previous = self.entry(number)
+            if seconds < 0:
+                return
+            time = self.begin_time + seconds * 1000
+            if entry_hash == key_hash and begin <= time <= end:
+                found.append(offset)
+            # A chain only leads to older entries; anything else is damage and would loop.
+            if previous >= number or time < begin:
+                return
+            number = previous
+
+    def count_below(self, physical_offset: int) -> int:
+        """Return the entry count with only the entries of records below ``physical_offset``."""
+        low, high = 1, self.count
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle)[1] < physical_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def cut(
+        self, count: int, store_time_of: Callable[[int], int], *, slot_count: int | None = None
+    ) -> None:
+        """Keep only the entries below number ``count``, as if no other had ever been added.
+
+        Entries from ``count`` on may be torn, so nothing is read from them: slots that lead to
+        them are found by looking at every slot, and get the newest kept entry of their chain by
+        one walk over the kept entries.
+        """
+        view, slots = self.view, self.slots
+        newest: dict[int, int] = {}
+        with view[HEADER_SIZE : self.entry_base] as slots_view:
+            for slot, (number,) in enumerate(SLOT.iter_unpack(slots_view)):
+                if number >= count or number < 0:
+                    newest[slot] = 0
+        first, end = self.entry_base + ENTRY_SIZE, self.entry_base + count * ENTRY_SIZE
+        empty_slots = 0
+        with view[first:end] as kept:
+            for number, (key_hash, _, _, previous) in enumerate(ENTRY.iter_unpack(kept), 1):
+                if key_hash % slots in newest:
+                    newest[key_hash % slots] = number
+                empty_slots += previous == 0
+        for slot, number in newest.items():
+            SLOT.pack_into(view, HEADER_SIZE + slot * SLOT_SIZE, number)
+        _zero(view, end)
+        self.count = count
+        self.slot_count = empty_slots if slot_count is None else slot_count
+        if count > 1:
+            self.end_offset = self.entry(count - 1)[1]
+            self.end_time = store_time_of(self.end_offset)
+        self.dirty = True
+        self.write_header()
+        self.region.sync()
+
+    def sync(self) -> None:
+        """Bring the file to stable storage.
+
+        Raises:
+            FlushFailedError: for want of space or otherwise; what was not written may be lost.
+        """
+        try:
+            self.region.sync()
+        except StoreError as error:
+            raise FlushFailedError(self.region.path, error) from error
+
+    def close(self) -> None:
+        """Unmap the file."""
+        self.is_closed = True
+        self.view = memoryview(b"")
+        self.region.close()
+
+
+def _zero(view: memoryview, start: int, chunk: int = 1 << 20) -> None:
+    """Zero ``view`` from ``start`` on, touching only what is not zero already."""
+    zeros = bytes(chunk)
+    for at in range(start, len(view), chunk):
+        piece = view[at : at + chunk]
+        if piece != zeros[: len(piece)]:
+            piece[:] = zeros[: len(piece)]
+        piece.release()

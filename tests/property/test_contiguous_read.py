@@ -1,0 +1,184 @@
+"""A read that is taken at once brings what a read record by record brings."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flintmq.format.stored.consume_queue import PRE_BLANK_SIZE, UNIT
+from flintmq.store.message_store import MessageStore
+from flintmq.store.reading import store_reader as reading
+from flintmq.store.reading.contiguous_read import read_contiguous
+from flintmq.store.results import GetResult
+from tests.kits.store.store_kit import batch, message, open_store
+
+COUNTS: Final = st.sampled_from([-1, 0, 1, 2, 5, 8, 32, 32, 32])
+
+
+@contextmanager
+def counted_stretches(taken: list[bool]) -> Iterator[None]:
+    """Note which reads are taken at once."""
+
+    def counted(*args: Any, **options: Any) -> bool:
+        taken.append(read_contiguous(*args, **options))
+        return taken[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "read_contiguous", counted)
+        yield
+
+
+def facts(result: GetResult | None) -> dict[str, Any]:
+    """Return all that a result says, and release it."""
+    assert result is not None
+    with result:
+        messages = [bytes(one) for one in result.messages]
+        assert b"".join(result.pieces) == b"".join(messages)
+        assert len(result) == len(messages)
+        return {
+            "status": result.status,
+            "messages": messages,
+            "offsets": result.queue_offsets,
+            "next": result.next_begin_offset,
+            "bounds": (result.min_offset, result.max_offset),
+            "size": result.total_size,
+            "slave": result.suggest_slave,
+        }
+
+
+def one_by_one(store: MessageStore, queue_id: int, offset: int, count: int) -> dict[str, Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "read_contiguous", lambda *args, **options: False)
+        return facts(store.get_messages("T", queue_id, offset, count))
+
+
+def fill(store: MessageStore, puts: list[tuple[int, int, int]]) -> None:
+    for queue_id, size, count in puts:
+        if count == 1:
+            store.put(message(b"m" * size, queue_id=queue_id))
+        else:
+            store.put_batch(batch(*[b"m" * size] * count, queue_id=queue_id))
+    store.dispatch()
+
+
+puts = st.tuples(
+    st.sampled_from([0, 0, 0, 1]), st.sampled_from([0, 7, 7, 300]), st.sampled_from([1, 1, 4])
+)
+limits = st.fixed_dictionaries(
+    {
+        "transfer_count_in_memory_max": st.sampled_from([3, 8, 32, 32]),
+        "transfer_bytes_in_memory_max": st.sampled_from([1, 1000, 1 << 18, 1 << 18]),
+        "transfer_count_on_disk_max": st.just(2),
+    }
+)
+damages = st.tuples(
+    st.integers(0, 12),
+    st.sampled_from([0, 1, -1, 40, 4096, -(1 << 40), 1 << 40]),
+    st.sampled_from([None, None, None, 0, 1, -5, 90, 100, PRE_BLANK_SIZE]),
+)
+"""Which unit, how far its offset is moved, and the size that it gets."""
+reads_of_a_queue = st.lists(
+    st.tuples(st.sampled_from([0, 0, 0, 1]), st.integers(0, 12), COUNTS), min_size=1, max_size=12
+)
+
+
+def damage(store: MessageStore, number: int, moved_by: int, size: int | None) -> None:
+    queue = store.queues.get("T", 0)
+    found = None if queue is None or number >= queue.max_offset else queue.units_from(number)
+    if found is None:
+        return
+    file, position, _ = found
+    offset, true_size, code = UNIT.unpack_from(file.view, position)
+    size = true_size if size is None else size
+    UNIT.pack_into(file.view, position, offset + moved_by, size, code)
+    file.release()
+
+
+def spoil(store: MessageStore, number: int, at: int) -> None:
+    """Change a byte of the record that a unit of the first queue leads to."""
+    queue = store.queues.get("T", 0)
+    unit = None if queue is None else queue.unit_at(number)
+    file = None if unit is None else store.log.files.find(unit[0])
+    if unit is not None and file is not None:
+        file.view[unit[0] - file.first_offset + at] ^= 1
+
+
+@given(
+    filled=st.lists(puts, min_size=3, max_size=25),
+    settings=limits,
+    reads=reads_of_a_queue,
+    damaged=st.none() | damages,
+    spoiled=st.none() | st.tuples(st.integers(0, 12), st.sampled_from([3, 2, 35, 28, 40])),
+    hot_size=st.sampled_from([500, 3000] + [1 << 40] * 4),
+)
+def test_a_stretch_is_what_a_read_record_by_record_brings(
+    filled: list[tuple[int, int, int]],
+    settings: dict[str, Any],
+    reads: list[tuple[int, int, int]],
+    damaged: tuple[int, int, int | None] | None,
+    spoiled: tuple[int, int] | None,
+    hot_size: int,
+) -> None:
+    with open_store(**settings) as store:
+        store.reader._hot_size = hot_size
+        fill(store, filled)
+        if spoiled is not None:
+            spoil(store, *spoiled)
+        if damaged is not None:
+            damage(store, *damaged)
+        for queue_id, offset, count in reads:
+            at_once = facts(store.get_messages("T", queue_id, offset, count))
+            assert at_once == one_by_one(store, queue_id, offset, count)
+            inside = store.get_messages("T", queue_id, offset, count, only_ready=True)
+            low, high = at_once["bounds"]
+            assert (inside is not None) == (low <= offset < high)
+            assert inside is None or facts(inside) == at_once
+
+
+@pytest.mark.parametrize("at", [0, 3, 28, 35])
+@pytest.mark.parametrize("sizes", [[7, 7, 7, 7], [7, 8, 9, 10]])
+def test_a_record_that_denies_its_place_is_passed_over(sizes: list[int], at: int) -> None:
+    taken: list[bool] = []
+    with open_store() as store, counted_stretches(taken):
+        fill(store, [(0, size, 1) for size in sizes])
+        spoil(store, 2, at)
+        found = facts(store.get_messages("T", 0, 0, 32))
+        assert found["offsets"] == [0, 1, 3]
+        assert found == one_by_one(store, 0, 0, 32)
+    assert taken == [False]
+
+
+def test_plain_reads_are_taken_at_once_at_all() -> None:
+    """Without this the test above would hold for stretches that are never taken."""
+    taken: list[bool] = []
+    with open_store() as store, counted_stretches(taken):
+        fill(store, [(0, 7, 4), (0, 300, 1), (1, 7, 1), (0, 7, 1)])
+        # The message of the other queue lies between the last one and those before it.
+        for offset in (0, 1, 4, 5):
+            assert len(facts(store.get_messages("T", 0, offset, 32))["messages"]) == 6 - offset
+    assert taken == [True] * 4
+
+
+def test_records_side_by_side_are_one_part() -> None:
+    with open_store() as store:
+        fill(store, [(0, 7, 4), (0, 300, 1)])
+        result = store.get_messages("T", 0, 0, 32)
+        assert result is not None
+        with result:
+            assert [len(part) for part in result.pieces] == [result.total_size]
+            assert len(result.messages) == 5
+
+
+def test_a_part_does_not_outlive_its_result() -> None:
+    with open_store() as store:
+        fill(store, [(0, 7, 4)])
+        result = store.get_messages("T", 0, 0, 32)
+        assert result is not None
+        part, record = result.pieces[0], result.messages[1]
+        result.release()
+        for view in (part, record):
+            with pytest.raises(ValueError, match="released"):
+                view.tobytes()

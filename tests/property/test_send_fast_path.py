@@ -1,0 +1,338 @@
+"""Sends that are stored together leave what sends one by one leave: the same files and answers."""
+
+import functools
+import random
+import tempfile
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from flintmq.broker.hosts import packed_host
+from flintmq.broker.sending import send_fast_path
+from flintmq.format.stored.batch import BatchItem, encode_batch
+from flintmq.format.stored.record import decode_record
+from flintmq.format.wire.command import decode_command
+from flintmq.format.wire.frame import FrameDecoder, HeaderType
+from flintmq.store.append_group import encoder_choice
+from flintmq.store.append_group.sends import AppendGroup, Sends
+from flintmq.store.appending.group_appender import NotAppended
+from tests.kits.broker.fed_broker import PEER_PORT, chunks_of, fed_broker
+from tests.kits.broker.remoting_kit import run_within
+
+SETTINGS: Final = {
+    "listenPort": "0",
+    "brokerName": "broker-a",
+    "mappedFileSizeCommitLog": "32768",
+    "mappedFileSizeConsumeQueue": "2000",
+    "maxHashSlotNum": "50",
+    "maxIndexNum": "400",
+    "maxMessageSize": "3000",
+    "transactionCheckInterval": "1000000",
+}
+
+
+plain_pairs = st.sampled_from(
+    [
+        "KEYS\x01k1",
+        "KEYS\x01k1 k2  k3",
+        "TAGS\x01TagA",
+        "UNIQ_KEY\x017F0000010000000000000000",
+        "WAIT\x01true",
+        "color\x01bläu",
+    ]
+)
+odd_pairs = st.sampled_from(
+    [
+        "WAIT\x01false",
+        "KEYS\x01\u20acuro",
+        "DELAY\x011",
+        "DELAY\x01x",
+        "TRAN_MSG\x01true",
+        "TRAN_MSG\x01false",
+        "CLUSTER\x01mine",
+        "empty\x01",
+        "\x01nameless",
+        "nothing",
+        "",
+        "a\x01b\x01c",
+        "\0",
+        "UNIQ_KEY\x01" + "K" * 70,
+    ]
+)
+pairs = st.integers(0, 9).flatmap(lambda number: plain_pairs if number else odd_pairs)
+texts = st.builds(
+    lambda parts, end: "\x02".join(parts) + end,
+    st.lists(pairs, max_size=5, unique_by=lambda pair: pair[:4]),
+    st.sampled_from(["\x02", "\x02", ""]),
+)
+small_bodies = st.binary(max_size=40)
+bodies = st.integers(0, 19).flatmap(
+    lambda number: small_bodies if number else st.integers(2900, 3200).map(lambda n: b"b" * n)
+)
+items = st.builds(BatchItem, st.sampled_from([0, 7]), bodies, texts.map(str.encode))
+whole_batches = st.lists(items, min_size=1, max_size=6).map(encode_batch)
+odd_batches = st.one_of(whole_batches.map(lambda body: body[:-1]), st.binary(max_size=30))
+batches = st.integers(0, 9).flatmap(lambda number: whole_batches if number else odd_batches)
+ODD_FIELDS: Final[dict[str, list[str | None]]] = {
+    "b": ["U", "%RETRY%g", "SCHEDULE_TOPIC_XXXX", None],
+    "e": ["1", "3", "-1", "9", "x", None],
+    "f": ["1", "2", "4", "16", "x"],
+    "g": ["1700000000001", "-1", " 5", "²", "9" * 30, None],
+    "h": ["5", None],
+    "i": ["WAIT\x01true\x02", "WAIT\x01true", "KEYS\x01all\x02", "DELAY\x012\x02", None],
+    "j": ["3", "", None],
+    "m": ["1", "maybe", None],
+}
+
+
+@st.composite
+def sends(draw: st.DrawFn, batches_too: st.SearchStrategy[bool]) -> dict[str, Any]:
+    """Draw one request: mostly a plain send, else something is odd about it."""
+    is_batch = draw(batches_too)
+    fields: dict[str, Any] = dict.fromkeys("efhj", "0") | {
+        "a": "pg",
+        "b": "T",
+        "c": "TBW102",
+        "d": "4",
+        "g": "1700000000000",
+        "i": "" if is_batch else draw(texts),
+        "k": "false",
+        "m": "true" if is_batch else "false",
+    }
+    if draw(st.integers(0, 4)) == 0:
+        name = draw(st.sampled_from(sorted(ODD_FIELDS)))
+        fields[name] = draw(st.sampled_from(ODD_FIELDS[name]))
+    is_odd = draw(st.integers(0, 9)) == 0
+    return {
+        "code": draw(st.sampled_from([10, 30, 310, 320])) if is_odd else 320 if is_batch else 310,
+        "flag": draw(st.sampled_from([0, 2])) if is_odd else 0,
+        "ext_fields": {name: text for name, text in fields.items() if text is not None},
+        "body": draw(batches if is_batch else bodies),
+    }
+
+
+class AtOnce:
+    """Loads when it is asked for first, and waits for that."""
+
+    def __init__(
+        self, load: Callable[[], object], *, ask_count: int = 0, program: str = ""
+    ) -> None:
+        self.get = functools.cache(load)
+
+    @property
+    def loaded(self) -> object:
+        return self.get()
+
+
+SINGLE: Final = "one by one"
+GATHERED: Final = "gathered"
+WALKED: Final = "walked"
+
+
+async def serve(root: Path, chunks: list[bytes], flush: str, way: str) -> tuple[bytes, bytes]:
+    """Feed a broker with reads; return its answers and its address as records have it."""
+    random.seed(5)
+    settings = SETTINGS | {"flushDiskType": flush}
+    async with fed_broker(
+        root, settings, gather=way != SINGLE, inbox=way == WALKED, peers=["fe80::7"]
+    ) as fed:
+        for chunk in chunks:
+            await fed.feed_and_wait(chunk)
+        return fed.answers, fed.broker.context.store_host
+
+
+def compare(root: Path, chunks: list[bytes], flush: str, way: str) -> None:
+    """Assert that a way leaves the files and answers that the ordinary way leaves."""
+    answers, host = run_within(serve(root / "one", chunks, flush, way), 60)
+    single, other_host = run_within(serve(root / "other", chunks, flush, SINGLE), 60)
+    assert answers.replace(host.hex().upper().encode(), b"HOST") == single.replace(
+        other_host.hex().upper().encode(), b"HOST"
+    )
+    left = {path: data.replace(host, b"HOST") for path, data in files_of(root / "one").items()}
+    assert left == {
+        path: data.replace(other_host, b"HOST") for path, data in files_of(root / "other").items()
+    }
+
+
+def load_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(encoder_choice, "LoadOnDemand", AtOnce)
+    patch.setattr(send_fast_path, "LoadOnDemand", AtOnce)
+
+
+def files_of(root: Path) -> dict[str, bytes]:
+    """Return the contents of log, queues and index by name."""
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for folder in ("commitlog", "consumequeue", "index")
+        for path in sorted((root / folder).rglob("*"))
+        if path.is_file()
+    }
+
+
+@given(
+    reads=st.lists(
+        st.sampled_from([st.booleans(), st.just(False), st.just(True)]).flatmap(
+            lambda batches_too: st.lists(sends(batches_too), min_size=1, max_size=30)
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    header_type=st.sampled_from([HeaderType.JSON, HeaderType.JSON, HeaderType.ROCKETMQ]),
+    compiled=st.booleans(),
+    flush=st.sampled_from(["ASYNC_FLUSH", "SYNC_FLUSH"]),
+)
+@settings(
+    max_examples=50,
+    deadline=None,
+    # Two brokers for each example: making a failing one small would take minutes.
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_gathered_sends_leave_the_same_bytes(
+    reads: list[list[dict[str, Any]]], header_type: HeaderType, compiled: bool, flush: str
+) -> None:
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        if compiled:
+            load_at_once(patch)
+        compare(Path(name), chunks_of(reads, header_type), flush, GATHERED)
+
+
+many_sends = st.lists(
+    st.sampled_from([st.just(False), st.just(False), st.just(True)]).flatmap(
+        lambda batches_too: st.lists(sends(batches_too), min_size=1, max_size=30)
+    ),
+    min_size=2,
+    max_size=5,
+)
+
+
+@given(
+    reads=many_sends,
+    header_type=st.sampled_from(HeaderType),
+    flush=st.sampled_from(["ASYNC_FLUSH", "ASYNC_FLUSH", "SYNC_FLUSH"]),
+    cuts=st.lists(st.floats(0, 1), max_size=3),
+    flips=st.lists(st.tuples(st.floats(0, 1), st.integers(1, 255)), max_size=2),
+)
+@settings(
+    max_examples=60,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_walked_sends_leave_the_same_bytes(
+    reads: list[list[dict[str, Any]]],
+    header_type: HeaderType,
+    flush: str,
+    cuts: list[float],
+    flips: list[tuple[float, int]],
+) -> None:
+    chunks = chunks_of(reads, header_type)
+    last = bytearray(chunks[-1])
+    for share, bits in flips:
+        last[int(share * (len(last) - 1))] ^= bits
+    ends = sorted({int(share * len(last)) for share in cuts} | {len(last)})
+    pieces = [bytes(last[start:end]) for start, end in pairwise([0, *ends])]
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        load_at_once(patch)
+        compare(Path(name), [*chunks[:-1], *filter(None, pieces)], flush, WALKED)
+
+
+@pytest.mark.parametrize("header_type", HeaderType)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_plain_sends_are_gathered_at_all(
+    compiled: bool, header_type: HeaderType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without this the test above would hold for a fast path that never gathers anything."""
+    if compiled:
+        load_at_once(monkeypatch)
+    fields = {name: "0" for name in "defghj"} | {"a": "g", "b": "T", "c": "TBW102"}
+    fields |= {"i": "KEYS\x01k\x02WAIT\x01true\x02", "k": "false", "m": "false", "g": "1"}
+    one = {"code": 310, "ext_fields": fields | {"d": "4"}, "body": b"x"}
+    batch = one | {
+        "code": 320,
+        "ext_fields": fields | {"d": "4", "m": "true", "i": ""},
+        "body": encode_batch([BatchItem(0, b"y", b"KEYS\x01k\x02")] * 20),
+    }
+    chunks = chunks_of([[one], [one] * 20, [batch] * 2], header_type)
+
+    async def count_groups(root: Path) -> list[int]:
+        counts = []
+        async with fed_broker(root, SETTINGS) as fed:
+            store = fed.broker.context.store
+            append_group = store.append_group
+
+            def counted(sends: Sends, store_host: bytes) -> AppendGroup | NotAppended:
+                stored = append_group(sends, store_host)
+                assert isinstance(stored, AppendGroup)
+                assert stored.is_compiled == compiled
+                counts.append(stored.message_count)
+                return stored
+
+            store.append_group = counted  # type: ignore[method-assign]
+            for chunk in chunks:
+                fed.feed(chunk)
+        return counts
+
+    with tempfile.TemporaryDirectory() as name:
+        assert run_within(count_groups(Path(name, "store")), 60) == [20, 40]
+
+
+def plain_send(queue_id: int, body: bytes, **fields: str) -> dict[str, Any]:
+    plain = {name: "0" for name in "fhj"} | {"a": "g", "b": "T", "c": "TBW102", "d": "4"}
+    plain |= {"e": str(queue_id), "g": "1", "i": "KEYS\x01k\x02", "k": "false", "m": "false"}
+    return {"code": 310, "ext_fields": plain | fields, "body": body}
+
+
+@pytest.mark.parametrize("header_type", HeaderType)
+def test_known_sends_of_several_connections_are_one_group_from_frame_to_answer(
+    header_type: HeaderType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without this the test above would hold for a walk that never recognises anything."""
+    load_at_once(monkeypatch)
+    peers = ["127.0.0.1", "fe80::7", "192.0.2.9"]
+    batch = plain_send(3, encode_batch([BatchItem(0, b"y", b"KEYS\x01k\x02")] * 7), m="true", i="")
+
+    async def check() -> list[int]:
+        counts = []
+        async with fed_broker(tmp_path, SETTINGS, inbox=True, peers=peers) as fed:
+            store = fed.broker.context.store
+            append_encoded = store.append_encoded
+
+            def counted(encode: Any, store_host: bytes) -> AppendGroup | NotAppended:
+                stored = append_encoded(encode, store_host)
+                assert isinstance(stored, AppendGroup)
+                counts.append(stored.message_count)
+                return stored
+
+            store.append_encoded = counted  # type: ignore[method-assign]
+            for _ in range(2):  # The first makes the queues, the second is learned from.
+                for number in range(len(peers)):
+                    reads = [[plain_send(number, b"first"), batch | {"code": 320}]]
+                    fed.read(chunks_of(reads, header_type)[0], number)
+                    await fed.end_turn()
+            known = len(fed.answers_to(0))
+            for number in range(len(peers)):
+                bodies = [b"%d of %d" % (at, number) for at in range(5)]
+                turn = [plain_send(number, body, g="17") for body in bodies]
+                fed.read(chunks_of([[*turn, batch | {"code": 320}]], header_type)[0], number)
+            await fed.end_turn()
+            found = FrameDecoder().frames(fed.answers_to(0)[known:])
+            assert [decode_command(one).opaque for one in found] == [1, 2, 3, 4, 5, 6]
+            for number, peer in enumerate(peers):
+                result = store.get_messages("T", number, 2, 32)
+                assert result is not None
+                with result:
+                    records = [decode_record(view) for view in result]
+                assert [one.body for one in records] == [
+                    b"%d of %d" % (at, number) for at in range(5)
+                ]
+                assert {one.born_host for one in records} == {packed_host(peer, PEER_PORT)}
+                assert {one.born_timestamp for one in records} == {17}
+        return counts
+
+    assert run_within(check(), 60)[-1] == 3 * (5 + 7)

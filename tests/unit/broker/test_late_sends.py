@@ -1,0 +1,160 @@
+"""Sends that find no next file in the log wait in their order, and nobody else does."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from flintmq.broker import read_settings, run_broker
+from flintmq.broker.waiting import late_sends
+from flintmq.format.stored.batch import BatchItem, encode_batch
+from flintmq.format.wire.codes import RequestCode, ResponseCode
+from flintmq.format.wire.headers.offsets import QueueBoundRequest
+from flintmq.format.wire.headers.send import SendMessageResponse
+from flintmq.store.files.local_files import LocalFiles
+from flintmq.testing import ManualClock
+from tests.kits.broker.broker_kit import SMALL, START_MS, Site, Wire, eventually
+
+FILE_SIZE: Final = 8192
+BODY: Final = b"x" * 1500
+
+
+class SlowFiles(LocalFiles):
+    """Makes durable files only while it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_make = threading.Event()
+        self.may_make.set()
+
+    def create_durable(self, path: Path, size: int) -> Any:
+        assert self.may_make.wait(30)
+        return super().create_durable(path, size)
+
+
+@asynccontextmanager
+async def slow_site(root: Path) -> AsyncIterator[tuple[Site, SlowFiles]]:
+    files, clock = SlowFiles(), ManualClock(START_MS)
+    changes = {"storePathRootDir": str(root), "mappedFileSizeCommitLog": str(FILE_SIZE)}
+    config, store = read_settings(SMALL | changes | {"maxMessageSize": "3000"})
+    async with run_broker(config, store, clock=clock, files=files) as broker:
+        here = Site(broker, clock)
+        try:
+            yield here, files
+        finally:
+            files.may_make.set()
+            await here.close()
+
+
+async def fill_until_late(here: Site, files: SlowFiles, wire: Wire) -> list[asyncio.Task[Any]]:
+    """Send until the log has no next file; return the sends, of which some wait."""
+    await wire.send("T", BODY)
+    files.may_make.clear()
+    sends: list[asyncio.Task[Any]] = []
+    late = here.broker.context.late_sends
+    while not late.count:
+        sends.append(asyncio.create_task(wire.send_raw("T", BODY)))
+        await asyncio.wait(sends[-1:], timeout=0.05)
+    sends += [asyncio.create_task(wire.send_raw("T", BODY)) for _ in range(20)]
+    await eventually(lambda: late.count == 21)
+    return sends
+
+
+async def test_sends_wait_for_the_file_in_their_order_and_others_are_served(
+    tmp_path: Path,
+) -> None:
+    async with slow_site(tmp_path) as (here, files):
+        wire, other = await here.client(), await here.client()
+        sends = await fill_until_late(here, files, wire)
+        # Whoever does not send gets his answers meanwhile.
+        answer = await other.call(
+            RequestCode.GET_MAX_OFFSET, QueueBoundRequest(topic="T", queue_id=0)
+        )
+        assert answer.code == ResponseCode.SUCCESS
+        files.may_make.set()
+        answers = [await send for send in sends]
+        offsets = [SendMessageResponse.decode(one.ext_fields).queue_offset for one in answers]
+        assert offsets == list(range(1, len(sends) + 1))
+        assert not here.broker.context.late_sends.count
+
+
+async def test_a_send_that_has_waited_is_stored_with_its_body(tmp_path: Path) -> None:
+    async with slow_site(tmp_path) as (here, files):
+        wire = await here.client()
+        sends = await fill_until_late(here, files, wire)
+        body = encode_batch([BatchItem(0, b"first of two", b""), BatchItem(0, b"second", b"")])
+        code = RequestCode.SEND_BATCH_MESSAGE
+        sends.append(asyncio.create_task(wire.send_raw("T", body, code=code, batch=True)))
+        await eventually(lambda: here.broker.context.late_sends.count == 22)
+        files.may_make.set()
+        assert {(await send).code for send in sends} == {ResponseCode.SUCCESS}
+        stored: list[bytes] = []
+        while found := await wire.pull("T", queue_offset=len(stored), suspend_timeout_millis=0):
+            stored += [bytes(record.body) for record in found]
+        assert stored == [BODY] * len(sends) + [b"first of two", b"second"]
+
+
+async def test_a_send_that_has_waited_too_long_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(late_sends, "WAIT_MS", 20)
+    async with slow_site(tmp_path) as (here, files):
+        wire = await here.client()
+        await wire.send("T", BODY)
+        files.may_make.clear()
+        codes = [ResponseCode.SUCCESS]
+        while codes[-1] == ResponseCode.SUCCESS:
+            answer = await wire.send_raw("T", BODY)
+            codes.append(ResponseCode(answer.code))
+        assert codes[-1] == ResponseCode.SYSTEM_ERROR
+        files.may_make.set()
+
+
+async def test_more_than_may_wait_fails_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(late_sends, "COUNT_MAX", 21)
+    async with slow_site(tmp_path) as (here, files):
+        wire = await here.client()
+        sends = await fill_until_late(here, files, wire)
+        refused = await wire.send_raw("T", BODY)
+        assert refused.code == ResponseCode.SYSTEM_ERROR
+        files.may_make.set()
+        assert {(await send).code for send in sends} == {ResponseCode.SUCCESS}
+
+
+async def test_a_send_that_waited_and_then_made_its_topic_is_answered_when_the_topic_is_saved(
+    tmp_path: Path,
+) -> None:
+    async with slow_site(tmp_path) as (here, files):
+        wire, other = await here.client(), await here.client()
+        sends = await fill_until_late(here, files, wire)
+        context = here.broker.context
+        save, saving, may_save = (
+            context.topics.keeper.file.save,
+            threading.Event(),
+            threading.Event(),
+        )
+
+        def slow_save(value: Any) -> None:
+            saving.set()
+            assert may_save.wait(30)
+            save(value)
+
+        context.topics.keeper.file.save = slow_save  # type: ignore[method-assign]
+        made = asyncio.create_task(other.send_raw("new", BODY))
+        await eventually(lambda: context.late_sends.count == 22)
+        assert "new" not in context.topics
+        files.may_make.set()
+        for send in sends:
+            await send
+        assert await asyncio.to_thread(saving.wait, 10)
+        await eventually(lambda: context.store.max_offset_in_queue("new", 0) == 1)
+        done, _ = await asyncio.wait([made], timeout=0.1)
+        assert not done
+        may_save.set()
+        assert (await made).code == ResponseCode.SUCCESS

@@ -1,0 +1,14 @@
+"""The table of requests in the documents is what servers and clients answer."""
+
+from flintmq.format.wire.codes import RequestCode
+from tools.request_table import PAGE, served, written
+
+
+async def test_the_document_has_the_table_of_the_code() -> None:
+    by = await served()
+    page = PAGE.read_text()
+    assert page == written(page, by), "python -m tools.request_table writes it anew"
+    # What each of them has to answer at the least, or the table would be true and useless.
+    assert {RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE} <= by.broker
+    assert RequestCode.GET_ROUTEINFO_BY_TOPIC in by.namesrv
+    assert RequestCode.CHECK_TRANSACTION_STATE in by.client

@@ -1,0 +1,1 @@
+"""Tools of the project that the Makefile and the tests call."""

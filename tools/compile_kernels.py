@@ -1,0 +1,16 @@
+"""Compiles the machine code of a broker ahead, so that its first start on a machine need not."""
+
+import sys
+
+from flintmq.broker.sending.send_fast_path import COMPILED_PROGRAM as SENDS
+from flintmq.kernels.compile_ahead import compile_ahead
+from flintmq.store.append_group.encoder_choice import COMPILED_PROGRAM as GROUPS
+
+
+def main() -> int:
+    """Compile what was never compiled; return the exit code."""
+    return 0 if all(compile_ahead(program) for program in (SENDS, GROUPS)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
