@@ -23,7 +23,7 @@ of_the_extra_fast = {
     "flintmq.broker.sending.compiled_sends",
     "flintmq.broker.sending.known_headers",
 }
-core = "errors model format settings store filter remoting access"
+core = "errors model format settings metrics store filter remoting access"
 core += " namesrv broker client offline cli testing"
 count = 0
 for package in core.split():

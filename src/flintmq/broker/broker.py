@@ -18,6 +18,7 @@ from flintmq.broker.context import BrokerContext
 from flintmq.broker.hosts import packed_host
 from flintmq.broker.listening_ports import bind_ports
 from flintmq.broker.live_store_settings import live_values, with_live_values
+from flintmq.broker.measuring.exposed_broker import expose_broker
 from flintmq.broker.processors.table import request_table
 from flintmq.broker.replication.ha_server import HaServer
 from flintmq.broker.replication.replica import Replica
@@ -86,6 +87,8 @@ class Broker:
 
     context: BrokerContext
     server: RemotingServer
+    metrics_address: str | None
+    """Where its metrics are; None: nowhere."""
 
     @property
     def port(self) -> int:
@@ -149,6 +152,7 @@ async def run_broker(
         stack.push_async_callback(_run_housekeeping(context))
         stack.enter_context(context.watchdog.watching())
         server = await stack.enter_async_context(_listen(context, sockets, tls))
+        metrics = await stack.enter_async_context(expose_broker(context, server, registrar))
         stack.push_async_callback(_drain_puts, context)
         stack.callback(context.late_sends.close)
         stack.callback(context.held.close)
@@ -159,7 +163,7 @@ async def run_broker(
         stack.push_async_callback(registrar.stop)
         await registrar.start()
         logger.info("broker ready: address=%s store=%s", context.address, store_config.root)
-        yield Broker(context, server)
+        yield Broker(context, server, metrics)
 
 
 def _filter_table(

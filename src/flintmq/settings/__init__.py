@@ -42,6 +42,7 @@ __all__ = [
     "durable_file",
     "from_properties",
     "live_config",
+    "metrics_settings",
     "number",
     "optional",
     "paths",

@@ -18,6 +18,8 @@ TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
 GROUP_GET_COUNT: Final = "GROUP_GET_NUMS"
 GROUP_GET_SIZE: Final = "GROUP_GET_SIZE"
 SEND_BACK_COUNT: Final = "SNDBCK_PUT_NUMS"
+COMMIT_COUNT: Final = "TRANSACTION_COMMIT_NUMS"
+ROLLBACK_COUNT: Final = "TRANSACTION_ROLLBACK_NUMS"
 BROKER_PUT_COUNT: Final = "BROKER_PUT_NUMS"
 BROKER_GET_COUNT: Final = "BROKER_GET_NUMS"
 
@@ -161,6 +163,11 @@ class BrokerStatistics:
         """Return the sum of all counters of one name."""
         self._enter_puts_and_gets()
         return sum(one.value for (kind, _), one in self._counters.items() if kind == name)
+
+    def counters(self) -> list[tuple[str, str, Counter]]:
+        """Return all counters, each with its name and key; they go on counting."""
+        self._enter_puts_and_gets()
+        return [(name, key, counter) for (name, key), counter in self._counters.items()]
 
     def sample(self) -> None:
         """Note the values of all counters."""

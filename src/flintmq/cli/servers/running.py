@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 COLLECT_EVERY: Final = 50_000
 """Objects made, less those gone, between two looks of the garbage collector."""
+METRICS_LINE: Final = "metrics: "
+"""Begins the line that tells where metrics are; it comes before the one of a start."""
 _LOG_LEVELS = ["debug", "info", "warning", "error"]
 
 properties_option = click.option(
@@ -39,6 +41,12 @@ host_option = click.option(
 )
 log_level_option = click.option(
     "--log-level", type=click.Choice(_LOG_LEVELS), default="info", show_default=True
+)
+metrics_option = click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Show metrics and health by HTTP, on loopback unless metricsPromExporterHost is set.",
 )
 set_option = click.option(
     "--set",
@@ -62,8 +70,10 @@ def run_until_stopped(serve: Callable[[asyncio.Event], Awaitable[None]]) -> None
     uvloop.run(run())
 
 
-def announce(line: str) -> None:
-    """Say that clients can connect; what they need not wait for comes after."""
+def announce(line: str, *, metrics: str | None = None) -> None:
+    """Say that clients can connect, and where metrics are; do the rest afterwards."""
+    if metrics is not None:
+        click.echo(f"{METRICS_LINE}http://{metrics}/metrics")
     click.echo(line)
     sys.stdout.flush()
     _calm_collector()

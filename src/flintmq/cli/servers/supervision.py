@@ -10,6 +10,7 @@ import sys
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from flintmq.cli.servers.running import METRICS_LINE
 from flintmq.errors import FlintError
 from flintmq.namesrv import run_namesrv
 
@@ -32,6 +33,7 @@ LASTING_RUN_S: Final = 60
 """A broker that ran for so long is started again as if it had never ended."""
 
 _BOOTED: Final = re.compile(r"The broker\[.+, (?P<address>\S+)\] boot success\.")
+_METRICS: Final = re.compile(rf"{METRICS_LINE}http://(?P<address>[^/\s]+)/")
 
 
 class ProcessEndedError(FlintError):
@@ -60,7 +62,9 @@ async def supervise(
             stack.push_async_callback(broker.stop)
             await broker.start()
         addresses = [await broker.booted() for broker in brokers]
-        ready(plan.ready_line(namesrv, addresses))
+        metrics = [broker.metrics for broker in brokers]
+        metrics += [server.metrics_address for server in servers]
+        ready(plan.ready_line(namesrv, addresses, metrics))
         keepers = [asyncio.create_task(broker.keep(), name=broker.name) for broker in brokers]
         stop: asyncio.Task[Any] = asyncio.create_task(stopped.wait())
         running: set[asyncio.Task[Any]] = {stop, *keepers}
@@ -110,6 +114,11 @@ class KeptBroker:
     def name(self) -> str:
         """The name of the broker."""
         return self._member.name
+
+    @property
+    def metrics(self) -> str | None:
+        """Where the broker shows its metrics, once it is up."""
+        return None if self._process is None else self._process.metrics
 
     async def start(self) -> None:
         """Start a process; it goes on with the port that the one before it had."""
@@ -168,6 +177,7 @@ class _BrokerProcess:
         self.name = name
         self._process = process
         self._reader: asyncio.Task[None] | None = None
+        self.metrics: str | None = None
 
     @classmethod
     async def start(cls, name: str, settings: Path, log_level: str) -> Self:
@@ -187,7 +197,10 @@ class _BrokerProcess:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(START_TIMEOUT_S):
                 async for line in self._process.stdout:
-                    found = _BOOTED.search(line.decode("utf-8", "replace"))
+                    text = line.decode("utf-8", "replace")
+                    if (shown := _METRICS.match(text)) is not None:
+                        self.metrics = shown["address"]
+                    found = _BOOTED.search(text)
                     if found is not None:
                         self._reader = asyncio.create_task(self._drain())
                         return found["address"]
