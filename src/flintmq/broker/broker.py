@@ -50,6 +50,7 @@ from flintmq.remoting.server_limits import server_limits
 from flintmq.remoting.tls_setup import outgoing_tls, server_tls
 from flintmq.settings.access_settings import access_file
 from flintmq.settings.live_config import LiveConfig
+from flintmq.settings.log_levels import LogLevels
 from flintmq.store.clock import SystemClock
 from flintmq.store.config import BrokerRole
 from flintmq.store.errors import StoreError
@@ -134,7 +135,8 @@ async def run_broker(
                 roll_wait_ms=ROLL_WAIT_MS,
             )
         )
-        context = _make_context(config, store, filters, overlay)
+        levels = stack.enter_context(LogLevels.kept())
+        context = _make_context(config, store, filters, overlay, levels)
         stack.push_async_callback(_persist_finally, context)
         if config.acl_enable:
             context.access = await stack.enter_async_context(_access_control(context))
@@ -181,17 +183,14 @@ def _filter_table(
 
 
 def _make_context(
-    config: BrokerConfig, store: MessageStore, filters: FilterTable, overlay: Path | None
+    config: BrokerConfig,
+    store: MessageStore,
+    filters: FilterTable,
+    overlay: Path | None,
+    levels: LogLevels,
 ) -> BrokerContext:
     directory, clock = store.config.root / "config", store.clock
-
-    def changed(config: BrokerConfig, _: frozenset[str]) -> None:
-        store.reconfigure(with_live_values(store.config, config))
-
-    config = replace(config, **live_values(store.config))
-    live = LiveConfig(config, SETTINGS, editable=EDITABLE, overlay=overlay, on_change=changed)
-    live.check = lambda config: with_live_values(store.config, config)
-    live.load()
+    live = _live_config(config, store, overlay, levels)
 
     def state(name: str) -> StateFile:
         return StateFile(directory / name, files=store.files)
@@ -246,6 +245,21 @@ def _make_context(
         address=f"{config.ip1}:{config.listen_port}",
     )
     return context
+
+
+def _live_config(
+    config: BrokerConfig, store: MessageStore, overlay: Path | None, levels: LogLevels
+) -> LiveConfig[BrokerConfig]:
+    def changed(config: BrokerConfig, _: frozenset[str]) -> None:
+        store.reconfigure(with_live_values(store.config, config))
+        levels.apply(config.log_levels)
+
+    levels.apply(config.log_levels)
+    config = replace(config, **live_values(store.config))
+    live = LiveConfig(config, SETTINGS, editable=EDITABLE, overlay=overlay, on_change=changed)
+    live.check = lambda config: with_live_values(store.config, config)
+    live.load()
+    return live
 
 
 def _make_offsets(state: Callable[[str], StateFile], *, has_light_queues: bool) -> OffsetTable:

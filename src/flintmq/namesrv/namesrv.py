@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from flintmq.remoting.server_limits import server_limits
 from flintmq.remoting.tls_setup import server_tls
 from flintmq.settings.access_settings import access_file
 from flintmq.settings.live_config import LiveConfig
+from flintmq.settings.log_levels import LogLevels
 
 if TYPE_CHECKING:
     from flintmq.access.access_control import AccessControl
@@ -64,25 +65,34 @@ async def run_namesrv(
     routes = RouteTable()
     pairs = KvConfig(config.kv_config_path)
     pairs.load()
-    live = LiveConfig(config, SETTINGS, editable=EDITABLE, overlay=config.config_store_path)
-    live.load()
 
     def lost(connection: Connection) -> None:
         for address in routes.lost(connection):
             logger.warning("broker gone with its connection: at=%s", address)
 
-    processors = NamesrvProcessors(routes, pairs, live, now_ms)
-    async with (
-        _access_control(config, now_ms) as access,
-        RemotingServer.listen(
-            request_table(processors, admit=admit_all if access is None else access.admit),
-            sockets=[listener],
-            limits=server_limits(config),
-            on_close=lost,
-            tls=tls,
-        ) as server,
-        expose_namesrv(config, routes, server, access) as metrics,
-    ):
+    async with AsyncExitStack() as stack:
+        levels = stack.enter_context(LogLevels.kept())
+        live = LiveConfig(
+            config,
+            SETTINGS,
+            editable=EDITABLE,
+            overlay=config.config_store_path,
+            on_change=lambda config, _: levels.apply(config.log_levels),
+        )
+        levels.apply(config.log_levels)
+        live.load()
+        processors = NamesrvProcessors(routes, pairs, live, now_ms)
+        access = await stack.enter_async_context(_access_control(config, now_ms))
+        server = await stack.enter_async_context(
+            RemotingServer.listen(
+                request_table(processors, admit=admit_all if access is None else access.admit),
+                sockets=[listener],
+                limits=server_limits(config),
+                on_close=lost,
+                tls=tls,
+            )
+        )
+        metrics = await stack.enter_async_context(expose_namesrv(config, routes, server, access))
         scanner = asyncio.create_task(_scan_forever(routes, config, now_ms), name="broker scan")
         logger.info("name server ready: host=%s port=%d", config.bind_address, server.ports[0])
         try:

@@ -42,6 +42,7 @@ __all__ = [
     "durable_file",
     "from_properties",
     "live_config",
+    "log_levels",
     "metrics_settings",
     "number",
     "optional",

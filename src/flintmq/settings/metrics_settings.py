@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from flintmq.settings.log_levels import LogSettings
 from flintmq.settings.setting import Owner, Setting, choice, number, settings_of, text
 
 
@@ -17,7 +18,7 @@ class MetricsExporter(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetricsSettings:
+class MetricsSettings(LogSettings):
     """Whether a server has an HTTP endpoint for metrics and health, and where."""
 
     metrics_exporter: MetricsExporter = field(
@@ -33,6 +34,7 @@ class MetricsSettings:
 
 
 METRICS_SETTINGS: Final[Mapping[str, Setting]] = settings_of(MetricsSettings)
+"""Settings of metrics and of the log."""
 
 
 def metrics_at(port: int) -> dict[str, str]:

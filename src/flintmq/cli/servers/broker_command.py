@@ -15,6 +15,7 @@ from flintmq.cli.lazy_group import LazyGroup
 from flintmq.cli.servers.running import (
     announce,
     host_option,
+    log_format_option,
     log_level_option,
     metrics_option,
     print_settings,
@@ -97,6 +98,7 @@ IMPORTANT_KEYS: Final = frozenset(
 @set_option
 @metrics_option
 @log_level_option
+@log_format_option
 @click.pass_context
 def broker_command(
     context: click.Context,
@@ -109,11 +111,12 @@ def broker_command(
     changes: tuple[str, ...],
     metrics_port: int | None,
     log_level: str,
+    log_format: str,
 ) -> int:
     """Run a broker; or, with a command, change the role of one that does not run."""
     if context.invoked_subcommand is not None:
         return EXIT_FINE
-    start_logging(log_level)
+    start_logging(log_level, log_format)
     properties = read_settings_file(config_file, changes)
     if host is not None:
         properties["bindAddress"] = host

@@ -10,6 +10,7 @@ from flintmq.cli.exit_codes import EXIT_FINE
 from flintmq.cli.servers.running import (
     announce,
     host_option,
+    log_format_option,
     log_level_option,
     metrics_option,
     print_settings,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 @set_option
 @metrics_option
 @log_level_option
+@log_format_option
 def namesrv_command(
     config_file: Path | None,
     host: str | None,
@@ -47,9 +49,10 @@ def namesrv_command(
     changes: tuple[str, ...],
     metrics_port: int | None,
     log_level: str,
+    log_format: str,
 ) -> int:
     """Run a name server."""
-    start_logging(log_level)
+    start_logging(log_level, log_format)
     properties = read_settings_file(config_file, changes)
     if host is not None:
         properties["bindAddress"] = host

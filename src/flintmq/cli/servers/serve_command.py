@@ -12,6 +12,7 @@ from flintmq.broker import misspelt_keys, run_broker
 from flintmq.cli.exit_codes import EXIT_FINE, EXIT_PROBLEMS
 from flintmq.cli.servers.running import (
     announce,
+    log_format_option,
     log_level_option,
     metrics_option,
     parse_changes,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 @set_option
 @metrics_option
 @log_level_option
+@log_format_option
 def serve_command(
     data: Path,
     host: str,
@@ -63,6 +65,7 @@ def serve_command(
     changes: tuple[str, ...],
     metrics_port: int | None,
     log_level: str,
+    log_format: str,
 ) -> int:
     """Run a name server and one broker or more, as one group; with --replicas also slaves.
 
@@ -70,7 +73,7 @@ def serve_command(
     processes of their own, each with its own store, to use several cores.  Metrics of the first
     broker are on --metrics-port, those of the others and of name servers on the ports behind it.
     """
-    start_logging(log_level)
+    start_logging(log_level, log_format)
     settings = parse_changes(changes)
     refuse_unknown(changes, misspelt_keys(settings))
     plan = ServePlan(
@@ -91,7 +94,8 @@ def serve_command(
 
     async def serve(stopped: asyncio.Event) -> None:
         if count > 1 or replicas or namesrvs > 1:
-            await supervise(plan, stopped, ready=announce, log_level=log_level)
+            log_options = ("--log-level", log_level, "--log-format", log_format)
+            await supervise(plan, stopped, ready=announce, log_options=log_options)
         else:
             await _serve_here(plan, stopped)
 

@@ -103,7 +103,7 @@ class ServePlan:
     def namesrv_configs(self) -> list[NamesrvConfig]:
         """Return the settings of the name servers, whose ports follow each other.
 
-        Of the settings that were given they have what concerns TLS and metrics.
+        Of the settings that were given they have what concerns TLS, metrics and the log.
         """
         return [
             NamesrvConfig(

@@ -15,7 +15,7 @@ from flintmq.errors import FlintError
 from flintmq.namesrv import run_namesrv
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from flintmq.cli.servers.serve_plan import Member, ServePlan
@@ -41,7 +41,11 @@ class ProcessEndedError(FlintError):
 
 
 async def supervise(
-    plan: ServePlan, stopped: asyncio.Event, *, ready: Callable[[str], None], log_level: str
+    plan: ServePlan,
+    stopped: asyncio.Event,
+    *,
+    ready: Callable[[str], None],
+    log_options: Sequence[str],
 ) -> None:
     """Run name servers here and each broker in a process, until stopped or all have died.
 
@@ -55,7 +59,7 @@ async def supervise(
         ]
         namesrv = ";".join(server.address for server in servers)
         brokers = [
-            KeptBroker(plan, member, namesrv=namesrv, log_level=log_level)
+            KeptBroker(plan, member, namesrv=namesrv, log_options=log_options)
             for member in plan.members()
         ]
         for broker in brokers:
@@ -101,11 +105,13 @@ class Restarts:
 class KeptBroker:
     """One broker of the group, in one process after the other."""
 
-    def __init__(self, plan: ServePlan, member: Member, *, namesrv: str, log_level: str) -> None:
+    def __init__(
+        self, plan: ServePlan, member: Member, *, namesrv: str, log_options: Sequence[str]
+    ) -> None:
         self._plan = plan
         self._member = member
         self._namesrv = namesrv
-        self._log_level = log_level
+        self._log_options = log_options
         self._process: _BrokerProcess | None = None
         self._port: int | None = None
         self._restarts = Restarts()
@@ -125,7 +131,7 @@ class KeptBroker:
         plan, member = self._plan, self._member
         broker, store = plan.broker_settings(member, self._namesrv, port=self._port)
         path = plan.keep_settings(member, broker, store)
-        self._process = await _BrokerProcess.start(self.name, path, self._log_level)
+        self._process = await _BrokerProcess.start(self.name, path, self._log_options)
 
     async def booted(self) -> str:
         """Return the address of the broker once it is up."""
@@ -180,11 +186,11 @@ class _BrokerProcess:
         self.metrics: str | None = None
 
     @classmethod
-    async def start(cls, name: str, settings: Path, log_level: str) -> Self:
+    async def start(cls, name: str, settings: Path, log_options: Sequence[str]) -> Self:
         """Start a broker on the settings in a file."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "flintmq", "broker", "-c", str(settings)),
-            *("--stop-with-stdin", "--log-level", log_level),
+            *("--stop-with-stdin", *log_options),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,  # An interrupt at the terminal is for this process only.
