@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from flintmq.errors import FlintError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable
 
 
 class ChangeOutcome(Enum):
@@ -39,7 +40,7 @@ class AdminChange:
 
 @dataclass(frozen=True, slots=True)
 class PlannedChange:
-    """A change and how it is carried out.
+    """A change and how it is carried out; a map that ``apply`` returns is added to what is new.
 
     ``always`` says that it is carried out though old and new are alike: it has an effect besides.
     """
@@ -67,8 +68,10 @@ async def carry_out(plans: Iterable[PlannedChange], *, dry_run: bool) -> list[Ad
 
 
 async def _apply(plan: PlannedChange) -> AdminChange:
+    change = plan.change
     try:
-        await plan.apply()
+        told = await plan.apply()
     except FlintError as error:
-        return replace(plan.change, outcome=ChangeOutcome.FAILED, error=error)
-    return replace(plan.change, outcome=ChangeOutcome.DONE)
+        return replace(change, outcome=ChangeOutcome.FAILED, error=error)
+    new = {**(change.new or {}), **told} if isinstance(told, Mapping) else change.new
+    return replace(change, outcome=ChangeOutcome.DONE, new=new)

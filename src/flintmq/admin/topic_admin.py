@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
 from flintmq.admin.admin_base import AdminBase, BrokerPlace
 from flintmq.admin.admin_errors import MissingError, is_absence
@@ -33,6 +33,19 @@ if TYPE_CHECKING:
 
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 """Where name servers keep which queues of a topic are used in order."""
+
+
+NEW_QUEUE_COUNT: Final = 8
+"""The queues of a topic of which nothing else is said, as mqadmin makes it."""
+
+
+class TopicFields(TypedDict, total=False):
+    """The fields of `TopicConfig` that an operator may change; those not given stay."""
+
+    read_queue_count: int
+    write_queue_count: int
+    perm: int
+    sys_flag: int
 
 
 @dataclass(frozen=True, slots=True, order=True, kw_only=True)
@@ -159,39 +172,46 @@ class TopicAdmin(AdminBase):
 
     async def put_topic(
         self,
-        config: TopicConfig,
+        topic: str,
         *,
         cluster: str | None = None,
         broker: str | None = None,
         dry_run: bool = False,
+        is_ordered: bool = False,
+        **fields: Unpack[TopicFields],
     ) -> list[AdminChange]:
-        """Create a topic on a broker or on all of a cluster, or replace its configuration.
+        """Create a topic on a broker or on all of a cluster, or change what is given of it.
 
         Of a topic that is ordered the name servers get to know which queues are used.
         """
-        fault = name_fault(config.name)
+        fault = name_fault(topic)
         if fault is not None:
             raise UsageError(fault)
+        new = TopicConfig(
+            name=topic, read_queue_count=NEW_QUEUE_COUNT, write_queue_count=NEW_QUEUE_COUNT
+        )
         places = await self.places(cluster=cluster, broker=broker)
-        plans = [await self._topic_plan(place, config) for place in places]
-        if config.order:
-            queues = ";".join(f"{one.broker}:{config.write_queue_count}" for one in places)
-            plans += [
-                await self._order_plan(one, config.name, queues) for one in self.name_servers()
-            ]
+        plans, queues = [], []
+        for place in places:
+            before = (await self.topic_configs(place.address)).get(topic)
+            after = replace(before or new, **fields)
+            plans.append(self._topic_plan(place, before, after))
+            queues.append(f"{place.broker}:{after.write_queue_count}")
+        if is_ordered:
+            order = ";".join(queues)
+            plans += [await self._order_plan(one, topic, order) for one in self.name_servers()]
         return await carry_out(plans, dry_run=dry_run)
 
-    async def _topic_plan(self, place: BrokerPlace, config: TopicConfig) -> PlannedChange:
-        before = (await self.topic_configs(place.address)).get(config.name)
-        # Brokers do not keep whether a topic is ordered: the name servers do.
-        after = replace(config, order=False if before is None else before.order)
+    def _topic_plan(
+        self, place: BrokerPlace, before: TopicConfig | None, after: TopicConfig
+    ) -> PlannedChange:
         change = AdminChange(
             target=place.label,
-            subject=f"topic {config.name}",
+            subject=f"topic {after.name}",
             old=None if before is None else topic_to_json(before),
             new=topic_to_json(after),
         )
-        return PlannedChange(change, lambda: self._create(place.address, config))
+        return PlannedChange(change, lambda: self._create(place.address, after))
 
     async def _create(self, address: str, config: TopicConfig) -> None:
         header = CreateTopicRequest(
@@ -222,21 +242,21 @@ class TopicAdmin(AdminBase):
         for place in await self.places(cluster=cluster, broker=broker):
             before = (await self.topic_configs(place.address)).get(topic)
             if before is not None:
-                after = replace(before, perm=permission)
-                plans.append(self._replacement(place, before, after))
+                plans.append(self._replacement(place, before, permission))
         if not plans:
             raise MissingError(f"no broker that was named has the topic {topic!r}")
         return await carry_out(plans, dry_run=dry_run)
 
     def _replacement(
-        self, place: BrokerPlace, before: TopicConfig, after: TopicConfig
+        self, place: BrokerPlace, before: TopicConfig, permission: int
     ) -> PlannedChange:
         change = AdminChange(
             target=place.label,
             subject=f"topic {before.name}",
             old={"perm": int(before.perm)},
-            new={"perm": int(after.perm)},
+            new={"perm": permission},
         )
+        after = replace(before, perm=permission)
         return PlannedChange(change, lambda: self._create(place.address, after))
 
     async def delete_topic(

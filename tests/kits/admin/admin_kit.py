@@ -3,6 +3,8 @@
 import contextlib
 import io
 import json
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,3 +75,11 @@ def run_flintmq(*arguments: str) -> Ran:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = run(arguments)
     return Ran(code, out.getvalue(), err.getvalue())
+
+
+def wait_until(is_so: Callable[[], bool], *, seconds: float = 30) -> None:
+    """Wait for a condition; a test fails if it does not come true in time."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.01)

@@ -124,7 +124,6 @@ def admin_command(
             frame = before.taken_over(options)
             return _Running(name, work, options, frame, changes=changes, asks=asks).run()
 
-        del run.__click_params__  # type: ignore[attr-defined]
         return click.Command(
             name, callback=run, params=[*own, *free], help=work.__doc__, no_args_is_help=False
         )

@@ -20,3 +20,6 @@ def broker_or_cluster(command: _Decorated) -> _Decorated:
     ):
         command = option(command)
     return command
+
+
+group_option = click.option("-g", "--group", required=True, help="Name of the consumer group.")

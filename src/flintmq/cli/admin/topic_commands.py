@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from flintmq.admin.topic_admin import TopicFields
 from flintmq.cli.admin.command_frame import admin_command
 from flintmq.cli.admin.command_report import CommandReport, change_report
 from flintmq.cli.admin.place_options import broker_or_cluster, topic_option
 from flintmq.client.errors import UsageError
-from flintmq.model.topic_config import TopicConfig, TopicSysFlag
+from flintmq.model.topic_config import QUEUE_COUNT_MAX, TopicSysFlag
 
 if TYPE_CHECKING:
     from flintmq.admin.async_admin import AsyncAdmin
+
+_QUEUES: Final = click.IntRange(0, QUEUE_COUNT_MAX)
 
 
 @admin_command("topicList")
@@ -30,12 +33,12 @@ async def topic_list(admin: AsyncAdmin, *, with_groups: bool, cluster: str | Non
 @admin_command("updateTopic", changes=True)
 @topic_option
 @broker_or_cluster
-@click.option("-r", "--read-queues", type=click.IntRange(0, 65_536), help="8 unless given.")
-@click.option("-w", "--write-queues", type=click.IntRange(0, 65_536), help="8 unless given.")
-@click.option("-p", "--perm", type=click.Choice(["2", "4", "6"]), default="6", help="W, R, both.")
+@click.option("-r", "--read-queues", type=_QUEUES, help="8 for a new topic unless given.")
+@click.option("-w", "--write-queues", type=_QUEUES, help="8 for a new topic unless given.")
+@click.option("-p", "--perm", type=click.Choice(["2", "4", "6"]), help="W, R, both.")
 @click.option("-o", "--order", type=bool, default=False, help="Whether queues are kept in order.")
-@click.option("-u", "--unit", type=bool, default=False, help="Whether it belongs to a unit.")
-@click.option("-s", "--has-unit-sub", type=bool, default=False, help="Whether a unit subscribes.")
+@click.option("-u", "--unit", type=bool, help="Whether it belongs to a unit.")
+@click.option("-s", "--has-unit-sub", type=bool, help="Whether a unit subscribes to it.")
 async def update_topic(
     admin: AsyncAdmin,
     *,
@@ -45,25 +48,27 @@ async def update_topic(
     cluster: str | None,
     read_queues: int | None,
     write_queues: int | None,
-    perm: str,
+    perm: str | None,
     order: bool,
-    unit: bool,
-    has_unit_sub: bool,
+    unit: bool | None,
+    has_unit_sub: bool | None,
 ) -> CommandReport:
-    """Create a topic, or replace its configuration."""
-    flag = TopicSysFlag.NONE
-    flag |= TopicSysFlag.UNIT if unit else TopicSysFlag.NONE
-    flag |= TopicSysFlag.UNIT_SUB if has_unit_sub else TopicSysFlag.NONE
-    config = TopicConfig(
-        name=topic,
-        read_queue_count=8 if read_queues is None else read_queues,
-        write_queue_count=8 if write_queues is None else write_queues,
-        perm=int(perm),
-        sys_flag=int(flag),
-        order=order,
-    )
+    """Create a topic, or change what is given of its configuration."""
+    fields = TopicFields()
+    if read_queues is not None:
+        fields["read_queue_count"] = read_queues
+    if write_queues is not None:
+        fields["write_queue_count"] = write_queues
+    if perm is not None:
+        fields["perm"] = int(perm)
+    if unit is not None or has_unit_sub is not None:
+        fields["sys_flag"] = (TopicSysFlag.UNIT if unit else 0) | (
+            TopicSysFlag.UNIT_SUB if has_unit_sub else 0
+        )
     return change_report(
-        await admin.put_topic(config, cluster=cluster, broker=broker, dry_run=dry_run)
+        await admin.put_topic(
+            topic, cluster=cluster, broker=broker, dry_run=dry_run, is_ordered=order, **fields
+        )
     )
 
 
