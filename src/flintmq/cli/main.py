@@ -27,6 +27,8 @@ def _print_version(context: click.Context, _: click.Parameter, is_wanted: bool) 
         "serve": "flintmq.cli.servers.serve_command:serve_command",
         "namesrv": "flintmq.cli.servers.namesrv_command:namesrv_command",
         "broker": "flintmq.cli.servers.broker_command:broker_command",
+        "admin": "flintmq.cli.admin.admin_group:admin_group",
+        "context": "flintmq.cli.contexts.context_commands:context_group",
         "store": "flintmq.cli.store.store_commands:store_group",
         "pipeline": "flintmq.cli.pipeline.pipeline_group:pipeline",
     },

@@ -1,0 +1,29 @@
+"""The administration of clusters: `AsyncAdmin` and `Admin`, one module per family of operations."""
+
+from __future__ import annotations
+
+from flintmq.admin.admin_errors import AdminError, MissingError
+from flintmq.admin.async_admin import AsyncAdmin
+from flintmq.admin.blocking_admin import Admin
+from flintmq.admin.changes import AdminChange, ChangeOutcome
+
+__all__ = [
+    "Admin",
+    "AdminChange",
+    "AdminError",
+    "AsyncAdmin",
+    "ChangeOutcome",
+    "MissingError",
+    "account_admin",
+    "admin_base",
+    "admin_errors",
+    "async_admin",
+    "changes",
+    "group_admin",
+    "lag_admin",
+    "member_admin",
+    "namesrv_admin",
+    "offset_admin",
+    "server_admin",
+    "topic_admin",
+]
