@@ -62,5 +62,6 @@ __all__ = [
     "tls_settings",
     "to_properties",
     "unknown_keys",
+    "without_meaning",
     "write_properties",
 ]
