@@ -18,6 +18,7 @@ __all__ = [
     "admin_base",
     "admin_errors",
     "async_admin",
+    "benchmarks",
     "changes",
     "group_admin",
     "lag_admin",
@@ -26,4 +27,5 @@ __all__ = [
     "offset_admin",
     "server_admin",
     "topic_admin",
+    "topic_tail",
 ]

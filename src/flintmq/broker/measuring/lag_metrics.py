@@ -26,7 +26,7 @@ class _KnownTime(NamedTuple):
     time_ms: int
 
 
-class TopicLag(NamedTuple):
+class LagFigures(NamedTuple):
     """How far a group is behind in a topic."""
 
     messages: int
@@ -54,7 +54,7 @@ class LagReader:
         if len(self._known) > TIME_COUNT_MAX:
             self._known.clear()
 
-    def lag(self, topic: str, group: str) -> TopicLag:
+    def lag(self, topic: str, group: str) -> LagFigures:
         """Return how far a group is behind in a topic, over all queues in which it has offsets."""
         store = self._context.store
         messages = consumed = ends = since_ms = 0
@@ -68,7 +68,7 @@ class LagReader:
             time_ms = self._time(topic, group, queue_id, offset)
             if time_ms and (not since_ms or time_ms < since_ms):
                 since_ms = time_ms
-        return TopicLag(messages, consumed, ends, since_ms)
+        return LagFigures(messages, consumed, ends, since_ms)
 
     def _time(self, topic: str, group: str, queue_id: int, offset: int) -> int:
         key, reader = (topic, group, queue_id), self._context.store.reader
@@ -144,7 +144,7 @@ class _LagFamilies:
         old = (self._consumed, self._ends, self._old_latency)
         return [self._messages, self._latency, *old, *self._diffs.values()]
 
-    def add(self, topic: str, group: str, lag: TopicLag, now_ms: int) -> None:
+    def add(self, topic: str, group: str, lag: LagFigures, now_ms: int) -> None:
         """Add what is known of a group in a topic."""
         is_retry = topic.startswith(RETRY_PREFIX)
         is_system = self._context.topics.is_system(topic) or group.startswith(SYSTEM_GROUP_PREFIX)
