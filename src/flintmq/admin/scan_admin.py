@@ -31,7 +31,7 @@ SCAN_SIZE_MAX: Final = 256 << 20
 
 
 @dataclass(slots=True)
-class QueueRange:
+class ScannedRange:
     """A part of a queue, and how far a scan has come in it."""
 
     queue: MessageQueue
@@ -49,7 +49,7 @@ class QueueRange:
 class QueueScan:
     """What a scan of queues has found so far."""
 
-    ranges: list[QueueRange]
+    ranges: list[ScannedRange]
     messages: list[ReceivedMessage] = field(default_factory=list)
     scanned: int = 0
     stored_size: int = 0
@@ -188,7 +188,7 @@ async def _range(
     begin_ms: int | None,
     end_ms: int | None,
     begin_offset: int | None,
-) -> QueueRange:
+) -> ScannedRange:
     begin, end = await consumer.begin_offset(queue), await consumer.end_offset(queue)
     if begin_ms is not None:
         begin = max(begin, await consumer.offset_at(queue, begin_ms))
@@ -197,13 +197,13 @@ async def _range(
         end = min(end, await consumer.offset_at(queue, end_ms) + 1)
     if begin_offset is not None:
         begin = max(begin, begin_offset)
-    return QueueRange(queue, begin, max(begin, end), begin)
+    return ScannedRange(queue, begin, max(begin, end), begin)
 
 
 async def _read(
     consumer: AsyncPullConsumer,
     scan: QueueScan,
-    one: QueueRange,
+    one: ScannedRange,
     expression: str,
     expression_type: str,
     count_max: int,

@@ -36,7 +36,7 @@ class BrokerCounter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicStatistics:
+class TopicTraffic:
     """The traffic of a topic, and of one group that consumes it."""
 
     topic: str
@@ -71,12 +71,12 @@ class StatisticsAdmin(DeadLetterAdmin):
 
     async def topic_statistics(
         self, *, topic: str | None = None, active_only: bool = False
-    ) -> Answers[str, list[TopicStatistics]]:
+    ) -> Answers[str, list[TopicTraffic]]:
         """Return the traffic of topics and of the groups that consume them."""
         topics = await self.topics() if topic is None else [topic]
         wanted = [one for one in topics if not one.startswith((RETRY_PREFIX, DLQ_PREFIX))]
 
-        async def ask(name: str) -> list[TopicStatistics]:
+        async def ask(name: str) -> list[TopicTraffic]:
             rows = await self._statistics(name)
             if active_only:
                 return [one for one in rows if one.in_day or one.out_day]
@@ -84,13 +84,13 @@ class StatisticsAdmin(DeadLetterAdmin):
 
         return await self.ask_all(wanted, ask)
 
-    async def _statistics(self, topic: str) -> list[TopicStatistics]:
+    async def _statistics(self, topic: str) -> list[TopicTraffic]:
         places = await self.topic_places(topic)
         sent = await self._sum(places, TOPIC_PUT, topic)
         groups = await self.groups_of_topic(topic)
         if not groups:
             return [
-                TopicStatistics(
+                TopicTraffic(
                     topic=topic,
                     group=None,
                     lag=0,
@@ -104,7 +104,7 @@ class StatisticsAdmin(DeadLetterAdmin):
         for group in groups:
             got = await self._sum(places, GROUP_GET, f"{topic}@{group}")
             rows.append(
-                TopicStatistics(
+                TopicTraffic(
                     topic=topic,
                     group=group,
                     lag=await self._lag(group, topic),
