@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from flintmq.admin.account_admin import AccountAdmin
-from flintmq.admin.export_admin import ExportAdmin
+from flintmq.admin.doctor_admin import DoctorAdmin
 from flintmq.admin.namesrv_admin import NamesrvAdmin
 
 
-class AsyncAdmin(ExportAdmin, NamesrvAdmin, AccountAdmin):
+class AsyncAdmin(DoctorAdmin, NamesrvAdmin, AccountAdmin):
     """Operations on a cluster of FlintMQ or RocketMQ 4.x; use it as an async context manager.
 
     It finds the cluster as producers and consumers do: by ``namesrv``, or by NAMESRV_ADDR of the

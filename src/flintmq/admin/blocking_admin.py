@@ -127,3 +127,6 @@ class Admin(InThread[AsyncAdmin]):
     export_configs = _blocking(AsyncAdmin.export_configs)
     export_metrics = _blocking(AsyncAdmin.export_metrics)
     copy_configuration = _blocking(AsyncAdmin.copy_configuration)
+    # The doctor
+    diagnose = _blocking(AsyncAdmin.diagnose)
+    picture = _blocking(AsyncAdmin.picture)

@@ -121,6 +121,11 @@ COMMANDS: Final[tuple[CommandRow, ...]] = (
     ),
     *_rows(
         "Whole clusters",
+        "doctor_command",
+        ("doctor", "doctor", "What is wrong with a cluster, and what to do."),
+    ),
+    *_rows(
+        "Whole clusters",
         "export_commands",
         ("exportMetadata", "export_metadata", "Topics and groups as a file."),
         ("exportConfigs", "export_configs", "Settings of brokers as a file."),
