@@ -155,14 +155,7 @@ class AdminBase(ClientUser):
 
     async def all_places(self) -> list[BrokerPlace]:
         """Return all broker processes that are registered, in order."""
-        info = await self.cluster_info()
-        return sorted(
-            BrokerPlace(cluster=cluster, broker=name, broker_id=number, address=address)
-            for cluster, names in info.clusters.items()
-            for name in names
-            if name in info.brokers
-            for number, address in info.brokers[name].addresses.items()
-        )
+        return broker_places(await self.cluster_info())
 
     async def places(
         self, *, cluster: str | None = None, broker: str | None = None, masters_only: bool = True
@@ -212,3 +205,14 @@ class AdminBase(ClientUser):
             for one in route.brokers
             if one.addresses
         )
+
+
+def broker_places(info: ClusterInfo) -> list[BrokerPlace]:
+    """Return all broker processes of a cluster info, in order."""
+    return sorted(
+        BrokerPlace(cluster=cluster, broker=name, broker_id=number, address=address)
+        for cluster, names in info.clusters.items()
+        for name in names
+        if name in info.brokers
+        for number, address in info.brokers[name].addresses.items()
+    )

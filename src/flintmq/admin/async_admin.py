@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from flintmq.admin.account_admin import AccountAdmin
+from flintmq.admin.doctor_admin import DoctorAdmin
 from flintmq.admin.namesrv_admin import NamesrvAdmin
-from flintmq.admin.offset_admin import OffsetAdmin
-from flintmq.admin.server_admin import ServerAdmin
-from flintmq.admin.topic_admin import TopicAdmin
 
 
-class AsyncAdmin(TopicAdmin, ServerAdmin, OffsetAdmin, NamesrvAdmin, AccountAdmin):
+class AsyncAdmin(DoctorAdmin, NamesrvAdmin, AccountAdmin):
     """Operations on a cluster of FlintMQ or RocketMQ 4.x; use it as an async context manager.
 
     It finds the cluster as producers and consumers do: by ``namesrv``, or by NAMESRV_ADDR of the

@@ -20,6 +20,7 @@ import click
 
 from flintmq.admin.async_admin import AsyncAdmin
 from flintmq.admin.changes import AdminChange, ChangeOutcome
+from flintmq.admin.dead_letter_admin import PLANNED, ReplayOutcome
 from flintmq.cli.admin.command_report import CommandReport, exit_code_of
 from flintmq.cli.admin.rendering import FORMS, report_lines
 from flintmq.cli.contexts.context_file import client_options
@@ -108,6 +109,8 @@ def admin_command(
 ) -> Callable[[Work], click.Command]:
     """Make a command of a coroutine function; its docstring is the help.
 
+    The last word of ``name`` is that of the command itself, within a group of commands.
+
     ``changes`` says that it changes something; such a command asks first, unless ``asks`` is false.
     """
 
@@ -125,7 +128,11 @@ def admin_command(
             return _Running(name, work, options, frame, changes=changes, asks=asks).run()
 
         return click.Command(
-            name, callback=run, params=[*own, *free], help=work.__doc__, no_args_is_help=False
+            name.split()[-1],
+            callback=run,
+            params=[*own, *free],
+            help=work.__doc__,
+            no_args_is_help=False,
         )
 
     return decorate
@@ -192,7 +199,7 @@ class _Running:
         frame = self._frame
         if not frame.dry_run and not frame.yes and self._asks:
             plan = await self._work(admin, dry_run=True, **self._options)
-            if not any(_is_planned(one) for one in plan.rows):
+            if not any(map(_is_planned, plan.rows)):
                 return self._show(plan)
             if not _agreed(self._name, plan):
                 click.echo(
@@ -215,6 +222,8 @@ class _Running:
 
 
 def _is_planned(row: object) -> bool:
+    if isinstance(row, ReplayOutcome):
+        return row.outcome == PLANNED
     return isinstance(row, AdminChange) and row.outcome is ChangeOutcome.PLANNED
 
 

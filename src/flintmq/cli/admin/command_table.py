@@ -36,6 +36,15 @@ COMMANDS: Final[tuple[CommandRow, ...]] = (
         ("cleanUnusedTopic", "clean_unused_topics", "Delete the queues of deleted topics."),
     ),
     *_rows(
+        "Brokers",
+        "statistics_commands",
+        ("statsAll", "stats_all", "The traffic of topics and groups."),
+        ("checkMsgSendRT", "check_send_rt", "How long sends to a topic take."),
+        ("clusterRT", "cluster_rt", "How long sends to each broker take."),
+        ("sendMsgStatus", "send_status", "How long sends to one broker take."),
+        ("startMonitoring", "start_monitoring", "Groups that are behind or without members."),
+    ),
+    *_rows(
         "Topics",
         "topic_commands",
         ("updateTopic", "update_topic", "Create a topic, or change its configuration."),
@@ -71,6 +80,29 @@ COMMANDS: Final[tuple[CommandRow, ...]] = (
     ),
     *_rows(
         "Messages",
+        "message_commands",
+        ("queryMsgById", "query_by_id", "Messages by the ids that brokers gave."),
+        ("queryMsgByUniqueKey", "query_by_unique_key", "Messages by the id of their producer."),
+        ("queryMsgByKey", "query_by_key", "Messages by one of their keys."),
+        ("queryMsgByOffset", "query_by_offset", "The message at an offset of a queue."),
+        ("queryMsgTraceById", "query_trace", "What was done with a message."),
+        ("sendMessage", "send_message", "Send a message."),
+    ),
+    *_rows(
+        "Messages",
+        "scan_commands",
+        ("printMsg", "print_messages", "The messages of a topic in a range of times."),
+        ("printMsgByQueue", "print_queue", "The messages of a queue; counts by tag."),
+        ("consumeMessage", "consume_messages", "Messages from an offset or a time on."),
+        ("queryCq", "query_queue", "Raw entries of a consume queue."),
+    ),
+    *_rows(
+        "Messages",
+        "dead_letter_commands",
+        ("dlq", "dead_letter_group", "Dead letters: list, show, replay."),
+    ),
+    *_rows(
+        "Messages",
         "tail_command",
         ("tail", "tail", "The messages of a topic as they come."),
     ),
@@ -96,6 +128,19 @@ COMMANDS: Final[tuple[CommandRow, ...]] = (
         ("deleteAclConfig", "delete_account", "Remove an account."),
         ("clusterAclConfigVersion", "access_versions", "How often accounts were changed."),
         ("updateGlobalWhiteAddr", "update_white_addresses", "Who needs no account."),
+    ),
+    *_rows(
+        "Whole clusters",
+        "doctor_command",
+        ("doctor", "doctor", "What is wrong with a cluster, and what to do."),
+    ),
+    *_rows(
+        "Whole clusters",
+        "export_commands",
+        ("exportMetadata", "export_metadata", "Topics and groups as a file."),
+        ("exportConfigs", "export_configs", "Settings of brokers as a file."),
+        ("exportMetrics", "export_metrics", "How brokers are doing as a file."),
+        ("copy", "copy_configuration", "Topics and groups to another cluster."),
     ),
 )
 """All commands, in the order in which the help shows them."""

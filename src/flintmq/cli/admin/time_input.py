@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 _MQADMIN: Final = re.compile(r"(\d{4}-\d\d-\d\d)#(\d\d:\d\d:\d\d)(?::(\d{3}))?")
-_MILLISECONDS: Final = re.compile(r"-?\d{1,18}")
+_MILLISECONDS: Final = re.compile(r"-?\d{1,19}")
 _AGO: Final = re.compile(r"(\d{1,9})(s|m|h|d)")
 _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
