@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Self, Unpack
 from flintmq.client.assigning.assignment import Assignment
 from flintmq.client.assigning.broker_locks import BrokerLocks
 from flintmq.client.assigning.group_member import GroupMember
-from flintmq.client.assigning.offset_store import LocalOffsets, OffsetStore, RemoteOffsets
+from flintmq.client.assigning.local_offsets import LocalOffsets
+from flintmq.client.assigning.offset_store import OffsetStore, RemoteOffsets
 from flintmq.client.assigning.sharing import SharingRules
 from flintmq.client.consuming.concurrent_service import ConcurrentService
 from flintmq.client.consuming.consume_hooks import (
