@@ -394,18 +394,8 @@ def _run_housekeeping(context: BrokerContext) -> Callable[[], Awaitable[None]]:
         context.producers.expire(now_ms)
         context.locks.expire(now_ms)
 
-    def sample() -> None:
-        context.statistics.sample()
-        context.daily.sample()
-
-    jobs = {
-        "expire": (expire, EXPIRY_SCAN_MS),
-        "sample": (sample, SAMPLE_MS),
-    }
-    tasks = [
-        asyncio.create_task(_repeat(job, interval_ms, context.watchdog), name=name)
-        for name, (job, interval_ms) in jobs.items()
-    ]
+    tasks = [asyncio.create_task(_repeat(expire, EXPIRY_SCAN_MS, context.watchdog), name="expire")]
+    tasks.append(asyncio.create_task(_sample(context), name="sample"))
     tasks.append(asyncio.create_task(_persist_offsets(context), name="persist offsets"))
     tasks.append(asyncio.create_task(_persist_filters(context), name="persist filters"))
     if not context.is_slave:
@@ -429,6 +419,16 @@ async def _repeat(job: Callable[[], None], interval_ms: int, watchdog: TurnWatch
         except Exception:
             # One failure must not end what has to go on for as long as the broker does.
             logger.exception("housekeeping failed: job=%s", job.__name__)
+
+
+async def _sample(context: BrokerContext) -> None:
+    while True:
+        await asyncio.sleep(SAMPLE_MS / 1000)
+        try:
+            await context.turns.run(context.statistics.sample(), "sample")
+            context.daily.sample()
+        except Exception:
+            logger.exception("counters could not be sampled")
 
 
 async def _persist_offsets(context: BrokerContext) -> None:

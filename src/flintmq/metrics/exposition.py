@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from flintmq.metrics.families import Family, FamilyMaker, FamilySource
 
-SAMPLES_PER_PIECE: Final = 100
-"""Samples that are written at once: about a millisecond."""
+SERIES_PER_PIECE: Final = 100
+"""Series that are written at once: about a millisecond."""
 
 LEFT_OUT: Final = "flintmq_metrics_left_out_series"
 
@@ -64,10 +64,10 @@ def _pieces(family: Family) -> Iterator[bytes]:
     # The library takes the suffix off the names of counters, and puts it on again.
     is_counter = family.kind is FamilyKind.COUNTER
     name = family.name.removesuffix("_total") if is_counter else family.name
-    for first in range(0, max(len(family.samples), 1), SAMPLES_PER_PIECE):
+    for first in range(0, max(len(family), 1), SERIES_PER_PIECE):
         metric = Metric(name, family.text, family.kind.value)
-        for sample in family.samples[first : first + SAMPLES_PER_PIECE]:
-            metric.add_sample(sample.name, dict(sample.labels), sample.value)
+        for sample in family.samples(first, first + SERIES_PER_PIECE):
+            metric.add_sample(*sample)
         text = generate_latest(_Only(metric))
         # Two lines say what a family is; only the first piece has them.
         yield text if first == 0 else text.split(b"\n", 2)[2]

@@ -10,10 +10,10 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from flintmq.metrics.histograms import LatencyHistogram
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from flintmq.metrics.histograms import LatencyHistogram
 
 LABEL_LENGTH_MAX: Final = 256
 """Characters of the value of a label; names of topics and groups are shorter."""
@@ -33,7 +33,7 @@ class FamilySample(NamedTuple):
     """One number of a family, under the name that it has on the wire."""
 
     name: str
-    labels: Mapping[str, str]
+    labels: dict[str, str]
     value: float
 
 
@@ -57,46 +57,61 @@ class Family:
         self.name = name
         self.kind = kind
         self.text = text
-        self.samples: list[FamilySample] = []
         self.left_out_count = 0
         """Series that had no room."""
         self._label_names = tuple(label_names)
         self._common = common
         self._series_max = series_max
-        self._series_count = 0
+        # Tens of thousands of objects would wake the garbage collector: two lists do not.
+        self._label_values: list[tuple[str, ...]] = []
+        self._values: list[float | LatencyHistogram] = []
+
+    def __len__(self) -> int:
+        return len(self._values)
 
     def add(self, value: float, *label_values: str) -> None:
         """Add a series with one number."""
-        if self._has_room():
-            self.samples.append(FamilySample(self.name, self._labels(label_values), value))
+        assert self.kind is not FamilyKind.HISTOGRAM
+        self._add(value, label_values)
 
     def add_histogram(self, histogram: LatencyHistogram, *label_values: str) -> None:
-        """Add the buckets, the sum and the count of a histogram, in seconds."""
-        if not self._has_room():
-            return
-        labels, total = self._labels(label_values), 0
-        bucket = f"{self.name}_bucket"
-        counts = list(histogram.counts)
-        for bound_us, count in zip(histogram.bounds_us, counts, strict=False):
-            total += count
-            bound = {"le": str(bound_us / _MICROSECONDS)}
-            self.samples.append(FamilySample(bucket, {**labels, **bound}, total))
-        total += counts[-1]
-        self.samples.append(FamilySample(bucket, {**labels, "le": "+Inf"}, total))
-        seconds = histogram.total_us / _MICROSECONDS
-        self.samples.append(FamilySample(f"{self.name}_sum", labels, seconds))
-        self.samples.append(FamilySample(f"{self.name}_count", labels, total))
+        """Add a histogram; it is shown as it is when it is written."""
+        assert self.kind is FamilyKind.HISTOGRAM
+        self._add(histogram, label_values)
 
-    def _has_room(self) -> bool:
-        if self._series_count >= self._series_max:
+    def _add(self, value: float | LatencyHistogram, label_values: tuple[str, ...]) -> None:
+        assert len(label_values) == len(self._label_names), label_values
+        if len(self._values) >= self._series_max:
             self.left_out_count += 1
-            return False
-        self._series_count += 1
-        return True
+            return
+        self._label_values.append(label_values)
+        self._values.append(value)
 
-    def _labels(self, values: tuple[str, ...]) -> dict[str, str]:
-        shown = map(_shown, values)
-        return {**self._common, **dict(zip(self._label_names, shown, strict=True))}
+    def samples(self, first: int, end: int) -> Iterator[FamilySample]:
+        """Yield the samples of some of the series."""
+        pairs = zip(self._label_values[first:end], self._values[first:end], strict=True)
+        for label_values, value in pairs:
+            shown = map(_shown, label_values)
+            labels = {**self._common, **dict(zip(self._label_names, shown, strict=True))}
+            if isinstance(value, LatencyHistogram):
+                yield from _histogram_samples(self.name, labels, value)
+            else:
+                yield FamilySample(self.name, labels, value)
+
+
+def _histogram_samples(
+    name: str, labels: dict[str, str], histogram: LatencyHistogram
+) -> Iterator[FamilySample]:
+    """Yield buckets, sum and count, in seconds."""
+    bucket, total, counts = f"{name}_bucket", 0, list(histogram.counts)
+    for bound_us, count in zip(histogram.bounds_us, counts, strict=False):
+        total += count
+        bound = {"le": str(bound_us / _MICROSECONDS)}
+        yield FamilySample(bucket, {**labels, **bound}, total)
+    total += counts[-1]
+    yield FamilySample(bucket, {**labels, "le": "+Inf"}, total)
+    yield FamilySample(f"{name}_sum", labels, histogram.total_us / _MICROSECONDS)
+    yield FamilySample(f"{name}_count", labels, total)
 
 
 def _shown(value: str) -> str:

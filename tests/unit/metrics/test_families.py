@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from flintmq.metrics.exposition import LEFT_OUT, SAMPLES_PER_PIECE, exposition
+from flintmq.metrics.exposition import LEFT_OUT, SERIES_PER_PIECE, exposition
 from flintmq.metrics.families import LABEL_LENGTH_MAX, Family, FamilyKind, FamilyMaker
 from flintmq.metrics.histograms import LatencyHistogram
 from tests.kits.broker.scrape_kit import Scraped
@@ -52,11 +52,11 @@ def test_a_family_beyond_its_limit_says_how_many_it_left_out() -> None:
 
 def test_a_large_family_is_written_in_pieces_and_described_once() -> None:
     family = maker().gauge("flintmq_things", "Things.", ["topic"])
-    count = 3 * SAMPLES_PER_PIECE + 1
+    count = 3 * SERIES_PER_PIECE + 1
     for number in range(count):
         family.add(number, f"t{number}")
     pieces = list(exposition([lambda _: iter([family])], maker()))
-    assert max(piece.count(b"\n") for piece in pieces) <= SAMPLES_PER_PIECE + 2
+    assert max(piece.count(b"\n") for piece in pieces) <= SERIES_PER_PIECE + 2
     scraped = Scraped(b"".join(pieces).decode())
     assert len(scraped.series("flintmq_things")) == count
     assert scraped.text.count("# HELP flintmq_things ") == 1

@@ -42,7 +42,7 @@ def counter_source(context: BrokerContext) -> FamilySource:
 
     def read(make: FamilyMaker) -> FamilySteps:
         families = _CounterFamilies(context, make)
-        for number, (name, key, counter) in enumerate(context.statistics.counters()):
+        for number, ((name, key), counter) in enumerate(context.statistics.counters()):
             add = families.by_name.get(name)
             if add is not None:
                 add(key, counter)
