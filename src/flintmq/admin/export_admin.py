@@ -25,6 +25,7 @@ from flintmq.model.topics import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from flintmq.admin.admin_base import BrokerPlace
     from flintmq.admin.async_admin import AsyncAdmin
     from flintmq.model.group_config import GroupConfig
     from flintmq.model.topic_config import TopicConfig
@@ -97,7 +98,7 @@ class ExportAdmin(ProbeAdmin, ServerAdmin):
         for place in places:
             settings = await self.settings_of(place.address)
             kept = {key: settings[key] for key in NEEDED_SETTINGS if key in settings}
-            configs[f"{place.broker}:{place.broker_id}"] = kept
+            configs[_key(place)] = kept
         masters = [one for one in places if one.is_master]
         return {
             "exportTime": _now_ms(),
@@ -116,7 +117,7 @@ class ExportAdmin(ProbeAdmin, ServerAdmin):
             info = await self.runtime_info(place.address)
             topics = await self.own_topics(place.address)
             groups = await self.own_groups(place.address)
-            reports[f"{place.broker}:{place.broker_id}"] = {
+            reports[_key(place)] = {
                 "runtimeEnv": {"version": info.get("brokerVersionDesc", "")},
                 "runtimeQuota": {
                     "commitLogDiskRatio": info.get("commitLogDiskRatio", ""),
@@ -227,6 +228,11 @@ def _chosen(found: Any, names: Iterable[str] | None) -> Sequence[Any]:
     if missing:
         raise MissingError(f"the cluster has no {', '.join(missing)}")
     return [found[name] for name in wanted]
+
+
+def _key(place: BrokerPlace) -> str:
+    """Return the name of a master, and of a slave the name with its id."""
+    return place.broker if place.is_master else f"{place.broker}:{place.broker_id}"
 
 
 def _now_ms() -> int:

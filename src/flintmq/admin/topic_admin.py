@@ -24,7 +24,7 @@ from flintmq.format.wire.headers.namesrv import (
     PutKvConfigRequest,
 )
 from flintmq.model.topic_config import QUEUE_COUNT_MAX, Perm, TopicConfig
-from flintmq.model.topics import AUTO_CREATE_TOPIC
+from flintmq.model.topics import AUTO_CREATE_TOPIC, DLQ_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -98,11 +98,15 @@ class TopicAdmin(AdminBase):
         return sorted(map(str, Members(loads_body(answer.body), "topics").items("topicList")))
 
     async def topic_uses(self) -> list[TopicUse]:
-        """Return all topics with their clusters and the groups that consume them."""
+        """Return all topics with their clusters and the groups that consume them.
+
+        The topics of groups' own retries and dead letters are left out.
+        """
         clusters: dict[str, list[str]] = {}
         for cluster in (await self.cluster_info()).clusters:
             for topic in await self.topics(cluster=cluster):
-                clusters.setdefault(topic, []).append(cluster)
+                if not topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+                    clusters.setdefault(topic, []).append(cluster)
 
         async def groups(topic: str) -> list[str]:
             return await self.groups_of_topic(topic)

@@ -80,10 +80,10 @@ def test_exports_write_files(cli: AdminCli, cluster: EmbeddedCluster, tmp_path: 
         "masterBrokerSize": 1,
         "slaveBrokerSize": 0,
     }
-    assert configs["brokerConfigs"]["broker-a:0"]["brokerRole"] == "ASYNC_MASTER"
+    assert configs["brokerConfigs"]["broker-a"]["brokerRole"] == "ASYNC_MASTER"
     assert cli.rows("exportMetrics", *where)[0]["file"] == str(tmp_path / "metrics.json")
     metrics = json.loads((tmp_path / "metrics.json").read_text())
-    assert metrics["evaluateReport"]["broker-a:0"]["runtimeEnv"] == {"version": "V4_9_8"}
+    assert metrics["evaluateReport"]["broker-a"]["runtimeEnv"] == {"version": "V4_9_8"}
 
 
 def test_topics_and_groups_are_copied_to_another_cluster(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from flintmq.cli.admin.command_table import COMMANDS
 from flintmq.cli.lazy_group import LazyGroup
+
+ALIASES: Final = {"deleteaccessconfig": "deleteAclConfig"}
+"""Names that some releases of mqadmin have for a command."""
 
 
 class AdminGroup(LazyGroup):
@@ -22,7 +25,7 @@ class AdminGroup(LazyGroup):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command; as with mqadmin, upper and lower case are alike."""
-        known = {row.name.lower(): row.name for row in COMMANDS}
+        known = {row.name.lower(): row.name for row in COMMANDS} | ALIASES
         return super().get_command(ctx, known.get(cmd_name.lower(), cmd_name))
 
 

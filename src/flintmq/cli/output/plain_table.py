@@ -48,7 +48,8 @@ def cell_text(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name}={cell_text(one)}" for name, one in value.items()) or "-"
     if isinstance(value, list | tuple):
-        return ", ".join(map(cell_text, value)) or "-"
+        between = "; " if any(isinstance(one, dict) for one in value) else ", "
+        return between.join(map(cell_text, value)) or "-"
     return printable(str(value))
 
 
