@@ -2,9 +2,14 @@
 
 import itertools
 import re
+import shlex
 from pathlib import Path
 from typing import Final
 
+import click
+import pytest
+
+from flintmq.cli.main import flintmq
 from flintmq.format.wire.codes import ResponseCode
 from flintmq.namesrv import NamesrvConfig, run_namesrv
 from tests.kits.broker.broker_kit import site
@@ -62,3 +67,34 @@ def test_the_index_has_every_code_that_servers_answer_with() -> None:
     }
     assert used - listed.keys() == set()
     assert listed == {name: ResponseCode[name].value for name in listed}
+
+
+def console_commands() -> list[tuple[str, str]]:
+    """Return the commands of ours that the pages for operators show, each with its page."""
+    found = []
+    for path in sorted(OPERATING.glob("*.md")):
+        for block in re.findall(r"^```console\n(.*?)^```", path.read_text(), re.M | re.S):
+            for line in re.sub(r"\\\n(> *)?", " ", block).splitlines():
+                command = re.match(r"[$#] flintmq (.*)", line)
+                if command is not None and "[" not in command[1] and "…" not in command[1]:
+                    found.append((path.name, command[1]))
+    return found
+
+
+@pytest.mark.parametrize(("page", "line"), console_commands())
+def test_commands_on_the_pages_exist_with_their_options(page: str, line: str) -> None:
+    words = list(itertools.takewhile(lambda word: word != ">", shlex.split(line)))
+    command: click.Command = flintmq
+    context = click.Context(command)
+    while True:
+        _, words, _ = command.make_parser(context).parse_args(words)
+        if not isinstance(command, click.Group) or not words:
+            return
+        name, *words = words
+        found = command.get_command(context, name)
+        assert found is not None, f"{page}: there is no {name}"
+        command, context = found, click.Context(found, parent=context)
+
+
+def test_there_are_commands_on_the_pages() -> None:
+    assert len(console_commands()) > 20
