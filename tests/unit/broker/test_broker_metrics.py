@@ -9,13 +9,18 @@ import pytest
 
 from flintmq.broker.measuring import lag_metrics
 from flintmq.broker.measuring.lag_metrics import LagReader
+from flintmq.format.message_id import decode_offset_id
 from flintmq.format.wire.codes import RequestCode
 from flintmq.format.wire.headers.offsets import UpdateConsumerOffsetRequest
+from flintmq.format.wire.headers.transaction import EndTransactionRequest
 from flintmq.model.topic_config import TopicConfig
 from flintmq.store.running_flags import RunningFlag
+from tests.kits.broker.access_kit import guarded_site
 from tests.kits.broker.broker_kit import Site, consumer, site
 from tests.kits.broker.remoting_kit import eventually
 from tests.kits.broker.scrape_kit import exchange, http_get, scrape
+
+COMMIT, ROLLBACK = 8, 12
 
 
 @contextlib.asynccontextmanager
@@ -111,6 +116,38 @@ async def test_a_frame_that_is_none_is_counted_by_its_reason(tmp_path: Path) -> 
         scraped = await scrape(address)
     assert scraped.value("flintmq_frames_rejected_total", reason="frame") == 1
     assert scraped.value("flintmq_frames_rejected_total", reason="header") == 1
+
+
+async def test_denied_requests_are_counted_by_their_reason(tmp_path: Path) -> None:
+    shown: dict[str, Any] = {"metricsExporterType": "PROM", "metricsPromExporterPort": 0}
+    async with guarded_site(tmp_path, **shown) as here:
+        wire = await here.client()
+        for _ in range(2):
+            await wire.send_raw("orders")
+        assert here.broker.metrics_address is not None
+        scraped = await scrape(here.broker.metrics_address)
+    assert list(scraped.series("flintmq_acl_denied_total").values()) == [2]
+
+
+async def test_transactions_are_counted_by_how_they_ended(tmp_path: Path) -> None:
+    async with measured(tmp_path) as (here, address):
+        wire = await here.client()
+        marks = {"TRAN_MSG": "true", "PGROUP": "producers"}
+        for how in (COMMIT, ROLLBACK, COMMIT, None):
+            sent = await wire.send("orders", sys_flag=4, properties=marks)
+            if how is not None:
+                header = EndTransactionRequest(
+                    producer_group="producers",
+                    tran_state_table_offset=sent.queue_offset,
+                    commit_log_offset=decode_offset_id(sent.msg_id)[1],
+                    commit_or_rollback=how,
+                    msg_id="U1",
+                )
+                await wire.call(RequestCode.END_TRANSACTION, header)
+        scraped = await scrape(address)
+    assert scraped.value("rocketmq_commit_messages_total", topic="orders") == 2
+    assert scraped.value("rocketmq_rollback_messages_total", topic="orders") == 1
+    assert scraped.value("rocketmq_half_messages") == 4, "no check has gone over them yet"
 
 
 async def test_long_turns_are_told_by_their_causes(tmp_path: Path) -> None:

@@ -151,6 +151,16 @@ def test_prometheus_asks_the_servers_and_reads_the_alerts() -> None:
     assert hosts <= compose()["services"].keys()
 
 
+def test_grafana_finds_prometheus_and_the_board() -> None:
+    services = compose()["services"]
+    found = yaml.safe_load((DEPLOY / "grafana" / "datasource.yml").read_text())
+    (source,) = found["datasources"]
+    assert source["url"].removeprefix("http://").split(":")[0] in services
+    (provider,) = yaml.safe_load((DEPLOY / "grafana" / "boards.yml").read_text())["providers"]
+    places = [volume.split(":")[1] for volume in services["grafana"]["volumes"]]
+    assert f"{provider['options']['path']}/flintmq-board.json" in places
+
+
 def test_the_image_does_not_run_as_root_and_copies_what_is_there() -> None:
     text = (DEPLOY / "Dockerfile").read_text()
     assert re.search(r"^USER flintmq$", text, re.M)
