@@ -6,6 +6,7 @@ said so; without automatic commits it is what the user has committed, and nothin
 
 from typing import ClassVar
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -20,6 +21,9 @@ from tests.kits.client.model_cluster import (
     Process,
     World,
 )
+from tests.kits.leftovers import LEAVES_NOTHING
+
+pytestmark = pytest.mark.usefixtures(LEAVES_NOTHING)
 
 
 class LiteMachine(RuleBasedStateMachine):

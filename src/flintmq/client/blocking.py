@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from flintmq.client.producing.producer import SendHook
     from flintmq.client.producing.producer_settings import ProducerArguments, ProducerSettings
     from flintmq.client.producing.queue_choice import QueueSelector
+    from flintmq.client.pulling.lite_pull_consumer import QueueListener
     from flintmq.client.pulling.lite_pull_settings import LitePullArguments, LitePullSettings
     from flintmq.client.pulling.puller import PullResult
     from flintmq.model.message_queue import MessageQueue
@@ -360,6 +361,10 @@ class LitePullConsumer(InThread[AsyncLitePullConsumer]):
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic."""
         return self._await(AsyncLitePullConsumer.queues, topic)
+
+    def watch_queues(self, topic: str, listener: QueueListener) -> list[MessageQueue]:
+        """Return the queues of a topic, and have a function called whenever they change."""
+        return self._await(AsyncLitePullConsumer.watch_queues, topic, listener)
 
     @property
     def assigned(self) -> frozenset[MessageQueue]:

@@ -3,12 +3,15 @@
 import csv
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 from flintmq.admin import Admin, AsyncAdmin
+from flintmq.cli.admin.command_table import COMMANDS
 from flintmq.testing import EmbeddedCluster
 from tests.kits.admin.admin_kit import AdminCli, run_flintmq
 
@@ -69,6 +72,9 @@ def test_names_of_commands_may_be_written_in_any_case(cli: AdminCli) -> None:
 def test_watch_asks_again_and_again(cli: AdminCli) -> None:
     done = cli.run("clusterList", "-o", "jsonl", "--watch", "0.1", "--watch-count", "3")
     assert len(done.out.splitlines()) == 3
+    for command in (("clusterList",), ("clusterRT", "-a", "1")):
+        again = cli.run(*command, "-o", "jsonl", "-i", "0.1", "--watch-count", "2")
+        assert len(again.out.splitlines()) == 2
 
 
 def test_a_context_stands_for_name_servers_and_keys(
@@ -109,3 +115,30 @@ def test_the_blocking_face_does_the_same(cluster: EmbeddedCluster) -> None:
     with Admin(namesrv=cluster.namesrv) as admin:
         assert "TBW102" in admin.topics()
         assert [one.broker for one in admin.all_places()] == ["broker-a"]
+
+
+def test_help_is_shown_without_loading_what_commands_need() -> None:
+    code = (
+        "import sys; from flintmq.cli.main import run; code = run(['admin', '--help']); "
+        "print('loaded:', *sys.modules); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    shown, _, loaded = done.stdout.partition("loaded:")
+    assert "updateTopic" in shown
+    needless = {"asyncio", "rich", "yaml", "flintmq.client", "flintmq.admin", "flintmq.offline"}
+    assert needless.intersection(loaded.split()) == set()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_commands(shell: str) -> None:
+    script = run_flintmq("completion", shell)
+    assert (script.code, "_FLINTMQ_COMPLETE" in script.out) == (0, True)
+
+
+def test_every_command_has_help_and_can_be_loaded(cli: AdminCli) -> None:
+    shown = cli.run("--help").out
+    for row in COMMANDS:
+        assert row.name in shown
+        done = cli.run(row.name, "--help")
+        assert done.code == 0, row.name
+        assert "Usage: flintmq admin" in done.out

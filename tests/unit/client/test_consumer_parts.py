@@ -201,7 +201,9 @@ class _NoOffsets(NotedOffsets):
     async def persist(self, queues: Collection[MessageQueue]) -> None:
         self.committed |= {one: self._offsets[one] for one in queues if one in self._offsets}
 
-    async def commit(self, queue: MessageQueue, offset: int) -> None:
+    async def commit(
+        self, queue: MessageQueue, offset: int, *, increase_only: bool = False
+    ) -> None:
         self.committed[queue] = offset
 
 

@@ -1,9 +1,23 @@
+import asyncio
 import logging
 from pathlib import Path
 
 import pytest
 
-from flintmq import AsyncProducer, Message, TlsFiles, UsageError, load_options
+from flintmq import (
+    AsyncProducer,
+    AsyncPushConsumer,
+    ClientInstance,
+    ClientOptions,
+    ConsumeFrom,
+    Message,
+    ReceivedMessage,
+    TlsFiles,
+    UsageError,
+    load_options,
+)
+from flintmq.format.wire.command import Command
+from flintmq.format.wire.frame import HeaderType
 from flintmq.testing import AsyncEmbeddedCluster
 
 WHOLE = """
@@ -110,6 +124,37 @@ def test_a_secret_that_others_can_read_is_warned_of_and_not_told(
     load_options(written(path, WHOLE, 0o644), environment={})
     assert "others can read the secret key" in caplog.text
     assert "not to be told" not in caplog.text
+
+
+async def test_a_client_with_binary_headers_sends_and_consumes() -> None:
+    got: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def handle(message: ReceivedMessage) -> None:
+        got.put_nowait(message.body)
+
+    seen: set[HeaderType] = set()
+    async with AsyncEmbeddedCluster() as mq:
+        options = ClientOptions(namesrv=mq.namesrv, binary_headers=True)
+        client = ClientInstance(options)
+        prepare = client.remoting.prepare
+
+        def noting(command: Command) -> None:
+            prepare(command)
+            seen.add(command.serialize_type)
+
+        client.remoting.prepare = noting  # type: ignore[method-assign]
+        consumer = AsyncPushConsumer(
+            group="readers",
+            subscriptions={"orders": "*"},
+            handler=handle,
+            consume_from=ConsumeFrom.FIRST_OFFSET,
+            client=client,
+        )
+        async with client, AsyncProducer(client=client) as producer:
+            await producer.send(Message(topic="orders", body=b"first"))
+            async with consumer:
+                assert await got.get() == b"first"
+    assert seen == {HeaderType.ROCKETMQ}
 
 
 async def test_a_client_works_with_a_file(path: Path) -> None:

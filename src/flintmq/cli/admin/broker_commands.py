@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from flintmq.cli.admin.command_frame import admin_command
+from flintmq.cli.admin.command_frame import admin_command, interval_option
 from flintmq.cli.admin.command_report import CommandReport, answers_report, change_report
 from flintmq.cli.admin.place_options import broker_or_cluster
 
@@ -29,7 +29,7 @@ _TOTALS: Final = (
 
 @admin_command("clusterList")
 @click.option("-m", "--more-stats", is_flag=True, help="Totals of yesterday and today.")
-@click.option("-i", "--interval", "watch_s", type=click.FloatRange(min=0.1), help="As --watch.")
+@interval_option
 async def cluster_list(admin: AsyncAdmin, *, more_stats: bool) -> CommandReport:
     """List all brokers with their rates, waiting times and disks."""
     columns = _TOTALS if more_stats else _SUMMARY

@@ -63,8 +63,22 @@ class CommandFrame:
 _FRAME_NAMES: Final = tuple(CommandFrame.__dataclass_fields__)
 
 
-def frame_options(*, has_output_letter: bool, changes: bool) -> list[click.Option]:
-    """Return the options that commands share.
+interval_option: Final = click.option(
+    "-i",
+    "--interval",
+    "--watch",
+    "watch_s",
+    type=click.FloatRange(min=WATCH_MIN_S),
+    metavar="SECONDS",
+    help="Ask again and again, so many seconds apart.",
+)
+"""The letter that some commands of mqadmin have for what is ``--watch`` of all commands here."""
+
+
+def frame_options(
+    *, has_output_letter: bool, changes: bool, asks: bool = True
+) -> list[click.Option]:
+    """Return the options that commands share; one that asks before a change cannot be watched.
 
     Where mqadmin gives the letter ``o`` a meaning of its own, ``--output`` has none.
     """
@@ -82,11 +96,12 @@ def frame_options(*, has_output_letter: bool, changes: bool) -> list[click.Optio
         click.Option(["--debug"], is_flag=True, help="Show where in the code an error arose."),
     ]
     if changes:
-        return [
-            *options,
+        options += [
             click.Option(["--dry-run"], is_flag=True, help="Show what would change; do nothing."),
             click.Option(["--yes"], is_flag=True, help="Do not ask."),
         ]
+    if changes and asks:
+        return options
     return [
         *options,
         click.Option(
@@ -117,7 +132,7 @@ def admin_command(
     def decorate(work: Work) -> click.Command:
         own = list(reversed(getattr(work, "__click_params__", [])))
         letters = {letter for parameter in own for letter in parameter.opts}
-        shared = frame_options(has_output_letter="-o" not in letters, changes=changes)
+        shared = frame_options(has_output_letter="-o" not in letters, changes=changes, asks=asks)
         free = [one for one in shared if not letters.intersection(one.opts)]
 
         @functools.wraps(work)
@@ -174,17 +189,22 @@ class _Running:
             namesrv=frame.namesrv, context=frame.context, timeout_ms=round(frame.timeout_s * 1000)
         )
         async with AsyncAdmin(options=options) as admin:
-            if self._changes:
+            if self._changes and self._asks:
                 return await self._change(admin)
             if frame.watch_s is None:
-                return self._show(await self._work(admin, **self._options))
+                return self._show(await self._call(admin))
             return await self._watch(admin, frame.watch_s)
+
+    async def _call(self, admin: AsyncAdmin) -> CommandReport:
+        if self._changes:
+            return await self._work(admin, dry_run=self._frame.dry_run, **self._options)
+        return await self._work(admin, **self._options)
 
     async def _watch(self, admin: AsyncAdmin, seconds: float) -> int:
         code, left = EXIT_FINE, self._frame.watch_count
         while True:
             began = time.monotonic()
-            report = await self._work(admin, **self._options)
+            report = await self._call(admin)
             if sys.stdout.isatty() and self._frame.output == "table":
                 write_line(CLEAR)
             code = self._show(report)
@@ -197,7 +217,7 @@ class _Running:
 
     async def _change(self, admin: AsyncAdmin) -> int:
         frame = self._frame
-        if not frame.dry_run and not frame.yes and self._asks:
+        if not frame.dry_run and not frame.yes:
             plan = await self._work(admin, dry_run=True, **self._options)
             if not any(map(_is_planned, plan.rows)):
                 return self._show(plan)
@@ -208,7 +228,7 @@ class _Running:
                     err=True,
                 )
                 return EXIT_USAGE if not sys.stdin.isatty() else EXIT_PROBLEMS
-        return self._show(await self._work(admin, dry_run=frame.dry_run, **self._options))
+        return self._show(await self._call(admin))
 
     def _show(self, report: CommandReport) -> int:
         for line in report_lines(self._name, report, self._frame.output):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flintmq.cli.admin.command_frame import admin_command
+from flintmq.cli.admin.command_frame import admin_command, interval_option
 from flintmq.cli.admin.command_report import CommandReport
 from flintmq.cli.admin.place_options import topic_option
 from flintmq.cli.exit_codes import EXIT_FINE, EXIT_PARTLY, EXIT_PROBLEMS
@@ -88,7 +88,7 @@ def _probed(probes: Sequence[SendProbe]) -> CommandReport:
 @click.option("-c", "--cluster", help="Only this cluster.")
 @click.option("-p", "--print-log", type=bool, default=False, help="As mqadmin.")
 @click.option("-m", "--machine-room", help="As mqadmin.")
-@click.option("-i", "--interval", type=click.FloatRange(min=0.1), help="As mqadmin; asks once.")
+@interval_option
 async def cluster_rt(
     admin: AsyncAdmin,
     *,
@@ -98,9 +98,8 @@ async def cluster_rt(
     cluster: str | None,
     print_log: bool,
     machine_room: str | None,
-    interval: float | None,
 ) -> CommandReport:
-    """Send test messages to each broker, and show how long they take on average."""
+    """Send test messages to each broker, and show how long they take on average; -i repeats it."""
     if dry_run:
         return _planned(cluster or "all clusters", amount, size)
     rows = await admin.probe_cluster(cluster=cluster, count=amount, size=size)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from flintmq.client.assigning.offset_store import NotedOffsets
+from flintmq.client.assigning.offset_store import NotedOffsets, RemoteOffsets
 from flintmq.client.errors import UsageError
+from flintmq.client.options import ClientOptions
 from flintmq.format import fastjson
 from flintmq.format.errors import StateTextError
 from flintmq.model.message_queue import MessageQueue
@@ -15,7 +18,10 @@ from flintmq.settings.durable_file import replace_durably
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
-    from pathlib import Path
+
+    from flintmq.client.assigning.offset_store import OffsetStore
+    from flintmq.client.assigning.sharing import SharingRules
+    from flintmq.client.instance import ClientInstance
 
 logger = logging.getLogger(__name__)
 
@@ -81,9 +87,11 @@ class LocalOffsets(NotedOffsets):
         else:
             self._written = dict(self._offsets)
 
-    async def commit(self, queue: MessageQueue, offset: int) -> None:
+    async def commit(
+        self, queue: MessageQueue, offset: int, *, increase_only: bool = False
+    ) -> None:
         """Note one offset and write the file."""
-        self.update(queue, offset, increase_only=False)
+        self.update(queue, offset, increase_only=increase_only)
         await self.persist([queue])
 
     def forget(self, queue: MessageQueue) -> None:
@@ -123,3 +131,21 @@ def _java_rows(text: str) -> Iterator[tuple[Any, Any]]:
     # Its keys are objects, which no JSON has: {"offsetTable":{{"topic":…}:42}}
     for members, offset in fastjson.loads(text)["offsetTable"].items():
         yield dict(members), offset
+
+
+def group_offsets(
+    client: ClientInstance, group: str, rules: SharingRules, directory: Path | None
+) -> OffsetStore:
+    """Return where a group keeps its progress: at the brokers, or in a file if it broadcasts."""
+    if rules.is_clustering:
+        return RemoteOffsets(client, group, now_ms=client.now_ms)
+    root = directory or Path.home() / ".rocketmq_offsets"
+    return LocalOffsets(root / client.client_id / group / "flintmq-offsets.json")
+
+
+def lasting_options(options: ClientOptions | None, rules: SharingRules) -> ClientOptions | None:
+    """Return options by whose instance name a consumer that broadcasts finds its file again."""
+    if rules.is_clustering:
+        return options
+    options = options or ClientOptions()
+    return options if options.instance_name else replace(options, instance_name="DEFAULT")

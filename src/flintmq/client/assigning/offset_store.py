@@ -70,8 +70,13 @@ class OffsetStore(Protocol):
         """Commit the offsets of ``queues``; failures are logged and tried again."""
         ...
 
-    async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Commit one offset, whatever was noted; a failure is raised."""
+    async def commit(
+        self, queue: MessageQueue, offset: int, *, increase_only: bool = False
+    ) -> None:
+        """Commit one offset, whatever was noted; a failure is raised.
+
+        With ``increase_only`` nothing is done if the group has come further.
+        """
         ...
 
     def forget(self, queue: MessageQueue) -> None:
