@@ -19,6 +19,7 @@ import flintmq
 
 of_the_extra_fast = {
     "flintmq.store.append_group.compiled_encoder",
+    "flintmq.store.recovery.bulk_records",
     "flintmq.broker.sending.compiled_answers",
     "flintmq.broker.sending.compiled_sends",
     "flintmq.broker.sending.known_headers",
