@@ -76,6 +76,11 @@ def _log_families(store: MessageStore, make: FamilyMaker) -> FamilySteps:
             store.flusher.flushed_offset,
         ),
         ("flintmq_store_queues", "Consume queues.", len(store.queues)),
+        (
+            "flintmq_store_dispatch_blocked",
+            "Whether the log cannot be brought into queues: 1, else 0.",
+            store.dispatcher.blocked is not None,
+        ),
     ):
         yield make.one(GAUGE, name, text, offset)
 
