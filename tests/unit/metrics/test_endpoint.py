@@ -98,7 +98,10 @@ async def test_half_a_request_is_given_up_in_time(monkeypatch: pytest.MonkeyPatc
             assert await exchange(address, b"GET /metrics HTT") == b""
 
 
-async def test_one_connection_too_many_is_closed_and_others_go_on() -> None:
+async def test_one_connection_too_many_is_closed_and_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(endpoint_module, "REQUEST_TIMEOUT_S", 600)
     async with serving() as address:
         host, _, port = address.rpartition(":")
         async with contextlib.AsyncExitStack() as stack:

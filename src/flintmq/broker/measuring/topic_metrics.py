@@ -95,6 +95,9 @@ class _CounterFamilies:
             "rocketmq_producer_message_size", f"Bytes sent to a topic {rate}", old_topic
         )
         self._old_out = old("rocketmq_consumer_tps", f"Messages that a group got {rate}", old_group)
+        self._old_consumed = old(
+            "rocketmq_group_consume_tps", f"Messages that a group got {rate}", old_group
+        )
         self._old_out_size = old(
             "rocketmq_consumer_message_size", f"Bytes that a group got {rate}", old_group
         )
@@ -110,7 +113,7 @@ class _CounterFamilies:
             TOPIC_PUT_SIZE: lambda key, one: self._add_topic(
                 self._in_size, self._old_in_size, key, one
             ),
-            GROUP_GET_COUNT: lambda key, one: self._add_group(self._out, self._old_out, key, one),
+            GROUP_GET_COUNT: self._add_got,
             GROUP_GET_SIZE: lambda key, one: self._add_group(
                 self._out_size, self._old_out_size, key, one
             ),
@@ -127,12 +130,16 @@ class _CounterFamilies:
         return [
             *(self._in, self._in_size, self._out, self._out_size, self._commits, self._rollbacks),
             *(self._old_in, self._old_in_size, self._old_out, self._old_out_size),
-            *(self._old_back, self._old_tps, self._old_qps),
+            *(self._old_consumed, self._old_back, self._old_tps, self._old_qps),
         ]
 
     def _add_topic(self, family: Family, old: Family, topic: str, counter: Counter) -> None:
         family.add(counter.value, topic, flag(self._is_system(topic)))
         old.add(counter.minute.per_second, *self._broker, topic)
+
+    def _add_got(self, key: str, counter: Counter) -> None:
+        self._add_group(self._out, self._old_out, key, counter)
+        self._add_group(None, self._old_consumed, key, counter)
 
     def _add_group(self, family: Family | None, old: Family, key: str, counter: Counter) -> None:
         topic, _, group = key.partition("@")
