@@ -75,6 +75,38 @@ async def test_the_lag_of_a_group_is_told_in_messages_and_in_time(tmp_path: Path
     assert scraped.value("rocketmq_group_get_latency_by_storetime", group="readers") == 5000
 
 
+async def test_what_is_fetched_and_not_committed_is_in_flight(tmp_path: Path) -> None:
+    async with measured(tmp_path) as (here, address):
+        wire = await here.client()
+        await wire.heartbeat(consumer=consumer("readers", "orders"))
+        for _ in range(6):
+            await wire.send("orders")
+            here.clock.advance(1000)
+        # Pulled up to 4 by the time of the third pull, of which 1 is committed.
+        for offset in (0, 2, 4):
+            await wire.pull(
+                "orders",
+                consumer_group="readers",
+                queue_offset=offset,
+                max_msg_nums=2,
+                sys_flag=5,
+                commit_offset=min(offset, 1),
+            )
+        online = await scrape(address)
+        await wire.client.close()
+        await eventually(lambda: here.broker.context.consumers.get("readers") is None)
+        offline = await scrape(address)
+    labels = {"topic": "orders", "consumer_group": "readers"}
+    assert online.value("rocketmq_consumer_lag_messages", **labels) == 5
+    assert online.value("rocketmq_consumer_inflight_messages", **labels) == 3
+    assert online.value("rocketmq_consumer_ready_messages", **labels) == 2
+    assert online.value("rocketmq_consumer_lag_latency", **labels) == 5000
+    assert online.value("rocketmq_consumer_queueing_latency", **labels) == 2000
+    assert offline.value("rocketmq_consumer_inflight_messages", **labels) == 0
+    assert offline.value("rocketmq_consumer_ready_messages", **labels) == 5
+    assert offline.value("rocketmq_consumer_queueing_latency", **labels) == 5000
+
+
 async def test_few_times_are_read_from_the_disk_and_each_is_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

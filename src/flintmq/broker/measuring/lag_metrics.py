@@ -34,6 +34,10 @@ class LagFigures(NamedTuple):
     end: int
     since_ms: int
     """The store time of the oldest message that it has not consumed; 0 if there is none."""
+    in_flight: int
+    """Messages that it has fetched and not committed."""
+    queued_since_ms: int
+    """The store time of the oldest message that it has not fetched; 0 if there is none."""
 
 
 class LagReader:
@@ -57,7 +61,10 @@ class LagReader:
     def lag(self, topic: str, group: str) -> LagFigures:
         """Return how far a group is behind in a topic, over all queues in which it has offsets."""
         store = self._context.store
-        messages = consumed = ends = since_ms = 0
+        messages = consumed = ends = in_flight = since_ms = queued_since_ms = 0
+        # What nobody holds any more is not in flight.
+        is_online = self._context.consumers.get(group) is not None
+        fetched = self._context.fetched.queues(group, topic) if is_online else {}
         for queue_id, offset in list(self._context.offsets.queues(group, topic).items()):
             offset, end = max(offset, 0), store.max_offset_in_queue(topic, queue_id)
             consumed, ends = consumed + offset, ends + end
@@ -65,13 +72,20 @@ class LagReader:
                 self._known.pop((topic, group, queue_id), None)
                 continue
             messages += end - offset
-            time_ms = self._time(topic, group, queue_id, offset)
-            if time_ms and (not since_ms or time_ms < since_ms):
-                since_ms = time_ms
-        return LagFigures(messages, consumed, ends, since_ms)
+            time_ms = self._time((topic, group, queue_id), offset)
+            since_ms = _earlier(since_ms, time_ms)
+            next_offset = min(max(fetched.get(queue_id, offset), offset), end)
+            in_flight += next_offset - offset
+            if next_offset < end:
+                if next_offset > offset:
+                    time_ms = self._time((topic, group, -1 - queue_id), next_offset)
+                queued_since_ms = _earlier(queued_since_ms, time_ms)
+        return LagFigures(messages, consumed, ends, since_ms, in_flight, queued_since_ms)
 
-    def _time(self, topic: str, group: str, queue_id: int, offset: int) -> int:
-        key, reader = (topic, group, queue_id), self._context.store.reader
+    def _time(self, key: tuple[str, str, int], offset: int) -> int:
+        """Return the store time of a message; a queue has a second key for what is not fetched."""
+        topic, _, number = key
+        queue_id, reader = max(number, -1 - number), self._context.store.reader
         known = self._known.get(key)
         if known is not None and known.offset == offset:
             return known.time_ms
@@ -79,9 +93,16 @@ class LagReader:
             if not self._cold_reads_left:
                 return known.time_ms if known is not None else 0
             self._cold_reads_left -= 1
-        time_ms = max(reader.unit_store_time(topic, queue_id, offset), 0)
+        # Of what has expired the oldest message that is left tells the time.
+        first = max(offset, self._context.store.min_offset_in_queue(topic, queue_id))
+        time_ms = max(reader.unit_store_time(topic, queue_id, first), 0)
         self._known[key] = _KnownTime(offset, time_ms)
         return time_ms
+
+
+def _earlier(known_ms: int, time_ms: int) -> int:
+    """Return the earlier one of two times, of which 0 is none."""
+    return min(known_ms, time_ms) if known_ms and time_ms else known_ms or time_ms
 
 
 def lag_source(context: BrokerContext) -> FamilySource:
@@ -117,6 +138,19 @@ class _LagFamilies:
             "Milliseconds since the oldest message was stored that a group has not consumed.",
             labels,
         )
+        self._in_flight = make.gauge(
+            "rocketmq_consumer_inflight_messages",
+            "Messages that a group has fetched and not committed.",
+            labels,
+        )
+        self._ready = make.gauge(
+            "rocketmq_consumer_ready_messages", "Messages that a group has not fetched yet.", labels
+        )
+        self._queueing = make.gauge(
+            "rocketmq_consumer_queueing_latency",
+            "Milliseconds since the oldest message was stored that a group has not fetched.",
+            labels,
+        )
         old = ["cluster", "broker", "topic", "group"]
 
         def plain(name: str, text: str, labels: list[str]) -> Family:
@@ -142,7 +176,8 @@ class _LagFamilies:
     def all(self) -> list[Family]:
         """All families, filled as far as lags were added."""
         old = (self._consumed, self._ends, self._old_latency)
-        return [self._messages, self._latency, *old, *self._diffs.values()]
+        native = (self._messages, self._latency, self._in_flight, self._ready, self._queueing)
+        return [*native, *old, *self._diffs.values()]
 
     def add(self, topic: str, group: str, lag: LagFigures, now_ms: int) -> None:
         """Add what is known of a group in a topic."""
@@ -150,7 +185,11 @@ class _LagFamilies:
         is_system = self._context.topics.is_system(topic) or group.startswith(SYSTEM_GROUP_PREFIX)
         labels = (topic, group, flag(is_system), flag(is_retry))
         late_ms = max(now_ms - lag.since_ms, 0) if lag.since_ms else 0
+        queued_ms = max(now_ms - lag.queued_since_ms, 0) if lag.queued_since_ms else 0
         self._messages.add(lag.messages, *labels)
+        self._in_flight.add(lag.in_flight, *labels)
+        self._ready.add(lag.messages - lag.in_flight, *labels)
+        self._queueing.add(queued_ms, *labels)
         self._latency.add(late_ms, *labels)
         old = (*self._broker, topic, group)
         self._consumed.add(lag.consumed, *old)
