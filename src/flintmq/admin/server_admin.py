@@ -230,7 +230,9 @@ def _summary(place: BrokerPlace, info: Mapping[str, str]) -> BrokerSummary:
         in_per_second=_first_rate(info, "putTps"),
         send_queue_size=number("sendThreadPoolQueueSize"),
         send_queue_wait_ms=number("sendThreadPoolQueueHeadWaitTimeMills"),
-        out_per_second=_first_rate(info, "getTransferedTps"),
+        # Releases of 5.x spell it rightly.
+        out_per_second=_first_rate(info, "getTransferedTps")
+        or _first_rate(info, "getTransferredTps"),
         pull_queue_size=number("pullThreadPoolQueueSize"),
         pull_queue_wait_ms=number("pullThreadPoolQueueHeadWaitTimeMills"),
         page_cache_lock_ms=number("pageCacheLockTimeMills"),
