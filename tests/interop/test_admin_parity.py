@@ -390,6 +390,58 @@ def test_exports(parity: Parity) -> None:
             assert ours["brokerConfigs"][broker].get(key) == value, key
 
 
+# -- what changes something, on a Java cluster ------------------------------------------------
+
+
+def test_changes_on_a_java_cluster(parity: Parity) -> None:
+    cli, here = parity.cli, ("-c", "DefaultCluster")
+    (made,) = cli.change("updateTopic", "-t", "made", *here, "-r", "1", "-w", "1")
+    assert made["old"] is None
+    wait_until(lambda: cli.run("topicRoute", "-t", "made").code == 0)
+    (perm,) = cli.change("updateTopicPerm", "-t", "made", "-p", "4", "-b", parity.broker)
+    assert (perm["old"], perm["new"]) == ({"perm": 6}, {"perm": 4})
+    cli.change("updateTopicPerm", "-t", "made", "-p", "6", "-b", "broker-a")
+    wait_until(lambda: cli.rows("topicRoute", "-t", "made")[0]["perm"] == 6)
+    (setting,) = cli.change(
+        "updateBrokerConfig", "-b", "broker-a", "-k", "defaultTopicQueueNums", "-v", "5"
+    )
+    assert setting["old"] == {"defaultTopicQueueNums": "8"}
+    (row,) = cli.rows("getBrokerConfig", "-b", "broker-a")
+    assert row["values"]["defaultTopicQueueNums"] == "5"
+    for command in ("cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog"):
+        assert [one["outcome"] for one in cli.change(command, *here)] == ["done"]
+    cli.change("updateKvConfig", "-s", "space", "-k", "key", "-v", "one")
+    cli.change("deleteKvConfig", "-s", "space", "-k", "key")
+    (wiped,) = cli.rows("wipeWritePerm", "-b", "broker-a", "--yes")
+    assert wiped["new"]["topics"] > 0
+    found = {row["check"] for row in cli.json("doctor")["rows"]}
+    assert {"drained-broker", "nobody-consumes", "flush"} <= found
+    cli.rows("addWritePerm", "-b", "broker-a", "--yes")
+    (changed,) = cli.change("updateSubGroup", "-g", "behind", *here, "-r", "3")
+    assert changed["new"]["retryMaxTimes"] == 3
+
+
+def test_a_group_is_moved_and_a_dead_letter_replayed_on_a_java_cluster(parity: Parity) -> None:
+    cli, group = parity.cli, ("-g", "behind", "-t", TOPIC)
+    rows = cli.change("resetOffsetByTime", *group, "-s", "1h")
+    assert {row["new"]["offset"] for row in rows} == {0}
+    assert cli.json("lag", *group)["summary"]["messages"] == len(parity.sent)
+    cli.change("skipAccumulatedMessage", *group)
+    assert cli.run("lag", *group, "--max", "0").code == 0
+    cli.change("cloneGroupOffset", "-s", GROUP, "-d", "behind", "-t", TOPIC)
+    with PullConsumer(namesrv=cli.namesrv, group="behind") as pulling:
+        message = pulling.pull(pulling.queues(TOPIC)[0], 0, count_max=1).messages[0]
+        assert pulling.send_back(message, delay_level=-1)
+    wait_until(lambda: cli.run("dlq", "show", "-g", "behind").code == 0)
+    letter = cli.run("dlq", "show", "-g", "behind", "-o", "json").envelope["rows"][0]
+    assert letter["properties"]["ORIGIN_MESSAGE_ID"] == message.offset_message_id
+    replay = ("dlq", "replay", "-g", "behind", "--to", "replayed", "--yes", "-o", "json")
+    assert cli.run(*replay).envelope["summary"]["sent"] == 1
+    wait_until(lambda: cli.run("topicRoute", "-t", "replayed").code == 0)
+    (row,) = cli.rows("printMsg", "-t", "replayed")
+    assert row["body"] == letter["body"]
+
+
 # -- mqadmin against our servers -------------------------------------------------------------
 
 

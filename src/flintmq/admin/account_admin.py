@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flintmq.admin.admin_base import AdminBase, Answers, BrokerPlace
 from flintmq.admin.admin_errors import MissingError
-from flintmq.admin.changes import AdminChange, PlannedChange, carry_out
+from flintmq.admin.changes import AdminChange, PlannedChange, carry_out, plan_each
 from flintmq.client.errors import ResponseError
 from flintmq.format.wire.bodies.dialect import Members, loads_body
 from flintmq.format.wire.codes import RequestCode
@@ -72,10 +72,13 @@ class AccountAdmin(AdminBase):
             topic_perms=_joined(account.topic_perms),
             group_perms=_joined(account.group_perms),
         )
-        plans = []
-        for place in await self.places(cluster=cluster, broker=broker, masters_only=False):
+
+        async def plan(place: BrokerPlace) -> PlannedChange:
             before = await self._account(place.address, account.access_key)
-            plans.append(self._account_plan(place, header, before, _shown(account)))
+            return self._account_plan(place, header, before, _shown(account))
+
+        places = await self.places(cluster=cluster, broker=broker, masters_only=False)
+        plans = await plan_each(places, f"account {account.access_key}", plan)
         return await carry_out(plans, dry_run=dry_run)
 
     def _account_plan(
@@ -116,10 +119,13 @@ class AccountAdmin(AdminBase):
     ) -> list[AdminChange]:
         """Remove an account from brokers."""
         header = DeleteAccountRequest(access_key=access_key)
-        plans = []
-        for place in await self.places(cluster=cluster, broker=broker, masters_only=False):
+
+        async def plan(place: BrokerPlace) -> PlannedChange:
             before = await self._account(place.address, access_key)
-            plans.append(self._account_deletion(place, header, before))
+            return self._account_deletion(place, header, before)
+
+        places = await self.places(cluster=cluster, broker=broker, masters_only=False)
+        plans = await plan_each(places, f"account {access_key}", plan)
         return await carry_out(plans, dry_run=dry_run)
 
     def _account_deletion(

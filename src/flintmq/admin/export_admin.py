@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from flintmq.admin.admin_base import BrokerPlace
-    from flintmq.admin.async_admin import AsyncAdmin
     from flintmq.model.group_config import GroupConfig
     from flintmq.model.topic_config import TopicConfig
 
@@ -133,7 +132,7 @@ class ExportAdmin(ProbeAdmin, ServerAdmin):
 
     async def copy_configuration(
         self,
-        target: AsyncAdmin,
+        target: ExportAdmin,
         *,
         cluster: str,
         target_cluster: str,

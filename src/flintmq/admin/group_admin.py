@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from flintmq.admin.admin_base import AdminBase, Answers, BrokerPlace
 from flintmq.admin.admin_errors import MissingError, is_absence
-from flintmq.admin.changes import AdminChange, PlannedChange, carry_out
+from flintmq.admin.changes import AdminChange, PlannedChange, carry_out, plan_each
 from flintmq.client.errors import ResponseError
 from flintmq.client.options import checked_group
 from flintmq.format.wire.bodies.dialect import dumps_body, loads_body
@@ -84,11 +84,13 @@ class GroupAdmin(AdminBase):
             consume_broadcast_enable=False,
             consume_from_min_enable=False,
         )
-        plans = []
-        for place in await self.places(cluster=cluster, broker=broker):
+
+        async def plan(place: BrokerPlace) -> PlannedChange:
             before = (await self.group_configs(place.address)).get(group)
-            plans.append(self._group_plan(place, before, replace(before or new, **fields)))
-        return await carry_out(plans, dry_run=dry_run)
+            return self._group_plan(place, before, replace(before or new, **fields))
+
+        places = await self.places(cluster=cluster, broker=broker)
+        return await carry_out(await plan_each(places, f"group {group}", plan), dry_run=dry_run)
 
     def _group_plan(
         self, place: BrokerPlace, before: GroupConfig | None, after: GroupConfig
@@ -112,11 +114,15 @@ class GroupAdmin(AdminBase):
         dry_run: bool = False,
     ) -> list[AdminChange]:
         """Delete a group and, if told so, how far it has come."""
-        plans = []
-        for place in await self.places(cluster=cluster, broker=broker):
+
+        async def plan(place: BrokerPlace) -> PlannedChange | None:
             before = (await self.group_configs(place.address)).get(group)
-            if before is not None:
-                plans.append(self._group_deletion(place, before, remove_offsets=remove_offsets))
+            if before is None:
+                return None
+            return self._group_deletion(place, before, remove_offsets=remove_offsets)
+
+        places = await self.places(cluster=cluster, broker=broker)
+        plans = await plan_each(places, f"group {group}", plan)
         if not plans:
             raise MissingError(f"no broker that was named has the group {group!r}")
         return await carry_out(plans, dry_run=dry_run)

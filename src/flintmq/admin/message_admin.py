@@ -35,6 +35,8 @@ ADMIN_GROUP: Final = "flintmq-admin"
 PAGE_COUNT: Final = 64
 """Messages that brokers give for one search by key, unless they are set up otherwise."""
 FOUND_COUNT_MAX: Final = 100_000
+SCANNED_COUNT_MAX: Final = 1_000_000
+"""Messages that one broker may send for a search, however few of them have the key."""
 END_OF_TIME_MS: Final = (1 << 63) - 1
 PUSH_TIMEOUT_MS: Final = 15_000
 
@@ -247,7 +249,7 @@ class _KeySearch:
         found: dict[int, ReceivedMessage] = {}
         seen: set[int] = set()
         is_complete = True
-        while len(found) <= self._count_max:
+        while len(found) <= self._count_max and len(seen) < SCANNED_COUNT_MAX:
             page = await self._page(place.address, end_ms)
             new = [one for one in page if one.physical_offset not in seen]
             if not new:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from flintmq.admin.admin_base import AdminBase, Answers
 from flintmq.admin.admin_errors import MissingError, is_absence
-from flintmq.admin.changes import AdminChange, PlannedChange, carry_out
+from flintmq.admin.changes import AdminChange, PlannedChange, carry_out, plan_each
 from flintmq.admin.server_admin import settings_body, settings_change, shown_settings
 from flintmq.client.errors import ResponseError, UsageError
 from flintmq.format.wire.codes import RequestCode
@@ -49,11 +49,13 @@ class NamesrvAdmin(AdminBase):
     ) -> list[AdminChange]:
         """Change settings of all name servers while they run."""
         body = settings_body(settings)
-        plans = []
-        for server in self.name_servers():
+
+        async def plan(server: str) -> PlannedChange:
             before = (await self._config_of(server)).values
             change = settings_change(f"name server {server}", before, settings)
-            plans.append(self._settings_update(server, change, body))
+            return self._settings_update(server, change, body)
+
+        plans = await plan_each(self.name_servers(), "settings", plan)
         return await carry_out(plans, dry_run=dry_run)
 
     def _settings_update(self, server: str, change: AdminChange, body: bytes) -> PlannedChange:
@@ -67,11 +69,13 @@ class NamesrvAdmin(AdminBase):
     ) -> list[AdminChange]:
         """Set a key-value pair on all name servers."""
         header = PutKvConfigRequest(namespace=namespace, key=key, value=value)
-        plans = []
-        for server in self.name_servers():
+
+        async def plan(server: str) -> PlannedChange:
             before = await self._pair(server, namespace, key)
             change = _pair_change(server, namespace, key, old=before, new=value)
-            plans.append(self._pair_put(server, change, header))
+            return self._pair_put(server, change, header)
+
+        plans = await plan_each(self.name_servers(), f"{namespace}/{key}", plan)
         return await carry_out(plans, dry_run=dry_run)
 
     def _pair_put(
@@ -84,12 +88,15 @@ class NamesrvAdmin(AdminBase):
     ) -> list[AdminChange]:
         """Delete a key-value pair from all name servers; MissingError if none has it."""
         header = KvConfigRequest(namespace=namespace, key=key)
-        plans = []
-        for server in self.name_servers():
+
+        async def plan(server: str) -> PlannedChange | None:
             before = await self._pair(server, namespace, key)
-            if before is not None:
-                change = _pair_change(server, namespace, key, old=before, new=None)
-                plans.append(self._pair_deletion(server, change, header))
+            if before is None:
+                return None
+            change = _pair_change(server, namespace, key, old=before, new=None)
+            return self._pair_deletion(server, change, header)
+
+        plans = await plan_each(self.name_servers(), f"{namespace}/{key}", plan)
         if not plans:
             raise MissingError(f"no name server has {key!r} in {namespace!r}")
         return await carry_out(plans, dry_run=dry_run)

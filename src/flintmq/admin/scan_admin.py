@@ -26,6 +26,8 @@ TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 """The group that every broker of RocketMQ has for tools."""
 PULL_COUNT: Final = 32
 SCAN_COUNT_MAX: Final = 1_000_000
+PULL_COUNT_MAX: Final = 1_000_000
+"""Requests of one scan: a filter may leave nothing of many messages."""
 SCAN_SIZE_MAX: Final = 256 << 20
 """Bytes of records that one scan brings; then it ends, and its cursor says where to go on."""
 
@@ -53,6 +55,7 @@ class QueueScan:
     messages: list[ReceivedMessage] = field(default_factory=list)
     scanned: int = 0
     stored_size: int = 0
+    pull_count: int = 0
 
     @property
     def is_complete(self) -> bool:
@@ -61,7 +64,11 @@ class QueueScan:
 
     def has_room(self, count_max: int) -> bool:
         """Whether it may bring more."""
-        return len(self.messages) < count_max and self.stored_size < SCAN_SIZE_MAX
+        return (
+            len(self.messages) < count_max
+            and self.stored_size < SCAN_SIZE_MAX
+            and self.pull_count < PULL_COUNT_MAX
+        )
 
     @property
     def cursor(self) -> str | None:
@@ -218,6 +225,7 @@ async def _read(
             expression_type=expression_type,
             count_max=min(PULL_COUNT, count_max - len(scan.messages)),
         )
+        scan.pull_count += 1
         before = one.next_offset
         if result.status is PullStatus.FOUND:
             for message in result.messages:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from flintmq.admin.admin_base import AdminBase, Answers, BrokerPlace
-from flintmq.admin.changes import AdminChange, PlannedChange, carry_out
+from flintmq.admin.changes import AdminChange, PlannedChange, carry_out, plan_each
 from flintmq.client.errors import UsageError
 from flintmq.format.wire.bodies.dialect import Members, loads_body
 from flintmq.format.wire.codes import RequestCode
@@ -111,13 +111,14 @@ class ServerAdmin(AdminBase):
     ) -> list[AdminChange]:
         """AdminChange settings of a broker, or of all brokers of a cluster, while they run."""
         body = settings_body(settings)
-        places = await self.places(cluster=cluster, broker=broker, masters_only=False)
-        plans = []
-        for place in places:
+
+        async def plan(place: BrokerPlace) -> PlannedChange:
             before = await self.settings_of(place.address)
             change = settings_change(place.label, before, settings)
-            plans.append(self._settings_plan(change, place.address, body))
-        return await carry_out(plans, dry_run=dry_run)
+            return self._settings_plan(change, place.address, body)
+
+        places = await self.places(cluster=cluster, broker=broker, masters_only=False)
+        return await carry_out(await plan_each(places, "settings", plan), dry_run=dry_run)
 
     def _settings_plan(self, change: AdminChange, address: str, body: bytes) -> PlannedChange:
         code = RequestCode.UPDATE_BROKER_CONFIG
@@ -229,7 +230,9 @@ def _summary(place: BrokerPlace, info: Mapping[str, str]) -> BrokerSummary:
         in_per_second=_first_rate(info, "putTps"),
         send_queue_size=number("sendThreadPoolQueueSize"),
         send_queue_wait_ms=number("sendThreadPoolQueueHeadWaitTimeMills"),
-        out_per_second=_first_rate(info, "getTransferedTps"),
+        # Releases of 5.x spell it rightly.
+        out_per_second=_first_rate(info, "getTransferedTps")
+        or _first_rate(info, "getTransferredTps"),
         pull_queue_size=number("pullThreadPoolQueueSize"),
         pull_queue_wait_ms=number("pullThreadPoolQueueHeadWaitTimeMills"),
         page_cache_lock_ms=number("pageCacheLockTimeMills"),

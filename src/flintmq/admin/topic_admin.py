@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
 from flintmq.admin.admin_base import AdminBase, BrokerPlace
 from flintmq.admin.admin_errors import MissingError, is_absence
-from flintmq.admin.changes import AdminChange, PlannedChange, carry_out
+from flintmq.admin.changes import AdminChange, PlannedChange, carry_out, plan_each
 from flintmq.client.assigning.strategies import allocate, averagely
 from flintmq.client.errors import ResponseError, UsageError
 from flintmq.client.routing.queue_lists import subscribe_queues
@@ -194,16 +194,18 @@ class TopicAdmin(AdminBase):
         new = TopicConfig(
             name=topic, read_queue_count=NEW_QUEUE_COUNT, write_queue_count=NEW_QUEUE_COUNT
         )
-        places = await self.places(cluster=cluster, broker=broker)
-        plans, queues = [], []
-        for place in places:
+        queues: list[str] = []
+
+        async def plan(place: BrokerPlace) -> PlannedChange:
             before = (await self.topic_configs(place.address)).get(topic)
             after = replace(before or new, **fields)
-            plans.append(self._topic_plan(place, before, after))
             queues.append(f"{place.broker}:{after.write_queue_count}")
+            return self._topic_plan(place, before, after)
+
+        places = await self.places(cluster=cluster, broker=broker)
+        plans = await plan_each(places, f"topic {topic}", plan)
         if is_ordered:
-            order = ";".join(queues)
-            plans += [await self._order_plan(one, topic, order) for one in self.name_servers()]
+            plans += await self._order_plans(topic, ";".join(queues))
         return await carry_out(plans, dry_run=dry_run)
 
     def _topic_plan(
@@ -242,11 +244,13 @@ class TopicAdmin(AdminBase):
         """AdminChange what may be done with a topic on a broker or on all of a cluster."""
         if permission not in (Perm.WRITE, Perm.READ, Perm.READ_WRITE):
             raise UsageError(f"a permission is 2 (write), 4 (read) or 6 (both), not {permission}")
-        plans = []
-        for place in await self.places(cluster=cluster, broker=broker):
+
+        async def plan(place: BrokerPlace) -> PlannedChange | None:
             before = (await self.topic_configs(place.address)).get(topic)
-            if before is not None:
-                plans.append(self._replacement(place, before, permission))
+            return None if before is None else self._replacement(place, before, permission)
+
+        places = await self.places(cluster=cluster, broker=broker)
+        plans = await plan_each(places, f"topic {topic}", plan)
         if not plans:
             raise MissingError(f"no broker that was named has the topic {topic!r}")
         return await carry_out(plans, dry_run=dry_run)
@@ -267,11 +271,12 @@ class TopicAdmin(AdminBase):
         self, topic: str, *, cluster: str, dry_run: bool = False
     ) -> list[AdminChange]:
         """Delete a topic from all brokers of a cluster, then from the name servers."""
-        plans = []
-        for place in await self.places(cluster=cluster):
+
+        async def plan(place: BrokerPlace) -> PlannedChange | None:
             before = (await self.topic_configs(place.address)).get(topic)
-            if before is not None:
-                plans.append(self._deletion(place, before))
+            return None if before is None else self._deletion(place, before)
+
+        plans = await plan_each(await self.places(cluster=cluster), f"topic {topic}", plan)
         try:
             await self.topic_route(topic)
         except ResponseError as error:
@@ -312,15 +317,19 @@ class TopicAdmin(AdminBase):
             name, _, count = part.partition(":")
             if not name or not count.isdigit() or int(count) > QUEUE_COUNT_MAX:
                 raise UsageError(f"not BROKER:COUNT with ; between several: {queues!r}")
-        plans = [await self._order_plan(one, topic, queues) for one in self.name_servers()]
-        return await carry_out(plans, dry_run=dry_run)
+        return await carry_out(await self._order_plans(topic, queues), dry_run=dry_run)
 
     async def delete_order_configuration(
         self, topic: str, *, dry_run: bool = False
     ) -> list[AdminChange]:
         """Forget which queues of a topic are used in order."""
-        plans = [await self._order_plan(one, topic, None) for one in self.name_servers()]
-        return await carry_out(plans, dry_run=dry_run)
+        return await carry_out(await self._order_plans(topic, None), dry_run=dry_run)
+
+    async def _order_plans(self, topic: str, queues: str | None) -> list[PlannedChange]:
+        async def plan(server: str) -> PlannedChange:
+            return await self._order_plan(server, topic, queues)
+
+        return await plan_each(self.name_servers(), f"order of {topic}", plan)
 
     async def _order_plan(self, server: str, topic: str, queues: str | None) -> PlannedChange:
         pair = KvConfigRequest(namespace=ORDER_NAMESPACE, key=topic)

@@ -4,6 +4,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from flintmq.admin import AsyncAdmin
 from flintmq.format.wire.bodies.dialect import dumps_body
@@ -23,12 +24,13 @@ _TOPICS = [TopicConfig(name="told", read_queue_count=1, write_queue_count=1)]
 
 
 @contextlib.asynccontextmanager
-async def name_server(root: Path) -> AsyncIterator[Namesrv]:
+async def name_server(root: Path, **settings: Any) -> AsyncIterator[Namesrv]:
     """Run a name server without brokers."""
     config = NamesrvConfig(
         listen_port=0,
         kv_config_path=root / "kvConfig.json",
         config_store_path=root / "namesrv.properties",
+        **settings,
     )
     async with run_namesrv(config) as running:
         yield running

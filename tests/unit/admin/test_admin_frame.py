@@ -65,6 +65,25 @@ def test_a_change_without_yes_and_without_a_terminal_is_not_done(cli: AdminCli) 
     assert {"topic": "asked"} not in cli.rows("topicList")
 
 
+class Terminal(io.StringIO):
+    """Somebody at a terminal who types this."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 2)])
+def test_at_a_terminal_a_change_is_asked_for(
+    cli: AdminCli, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal(answer))
+    name = f"agreed-{code}"
+    done = cli.run("updateTopic", "-t", name, "-c", "DefaultCluster")
+    assert done.code == code
+    assert "Do it?" in done.out + done.err
+    assert ({"topic": name} in cli.rows("topicList")) is (code == 0)
+
+
 def test_names_of_commands_may_be_written_in_any_case(cli: AdminCli) -> None:
     assert cli.run("TOPICLIST").code == 0
 

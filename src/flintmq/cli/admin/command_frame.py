@@ -24,7 +24,7 @@ from flintmq.admin.dead_letter_admin import PLANNED, ReplayOutcome
 from flintmq.cli.admin.command_report import CommandReport, exit_code_of
 from flintmq.cli.admin.rendering import FORMS, report_lines
 from flintmq.cli.contexts.context_file import client_options
-from flintmq.cli.exit_codes import EXIT_FINE, EXIT_PROBLEMS, EXIT_USAGE
+from flintmq.cli.exit_codes import EXIT_FINE, EXIT_USAGE
 from flintmq.cli.output.console import write_line
 from flintmq.cli.output.text import printable
 from flintmq.client.errors import NoNameServerError
@@ -227,7 +227,7 @@ class _Running:
                     "--dry-run to see what would change",
                     err=True,
                 )
-                return EXIT_USAGE if not sys.stdin.isatty() else EXIT_PROBLEMS
+                return EXIT_USAGE
         return self._show(await self._call(admin))
 
     def _show(self, report: CommandReport) -> int:

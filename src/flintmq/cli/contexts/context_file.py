@@ -13,8 +13,6 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import yaml
-
 from flintmq.errors import FlintError
 from flintmq.settings.durable_file import replace_durably
 
@@ -81,6 +79,8 @@ class ContextFile:
                 for name, one in sorted(self.contexts.items())
             },
         }
+        import yaml
+
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         text = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
         replace_durably(self.path, text.encode(), mode=0o600)
@@ -117,10 +117,17 @@ def _read_yaml(path: Path) -> dict[str, Any] | None:
     try:
         if path.stat().st_size > FILE_SIZE_MAX:
             raise ContextError(f"{path} has more than {FILE_SIZE_MAX} bytes")
-        value = yaml.safe_load(path.read_text("utf-8"))
+        text = path.read_text("utf-8")
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError) as error:
+        raise ContextError(f"{path} cannot be read: {error}") from error
+    # Most commands are run without contexts, and need no YAML.
+    import yaml
+
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
         raise ContextError(f"{path} cannot be read: {error}") from error
     if value is not None and not isinstance(value, dict):
         raise ContextError(f"{path}: a map is expected")
