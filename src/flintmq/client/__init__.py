@@ -10,6 +10,7 @@ __all__ = [
     "loop_thread",
     "messaging",
     "options",
+    "options_file",
     "producing",
     "pulling",
     "routing",

@@ -23,12 +23,12 @@ from flintmq.format.stored.index_file import (
     format_file_name,
 )
 from flintmq.kernels.compiled import as_bytes
+from flintmq.kernels.derived_views import Entries
 from flintmq.kernels.index import chain_breaks_at, write_entries
 from flintmq.offline.index_geometry import IndexGeometry
 from flintmq.offline.layout import StoreLayout
 from flintmq.offline.regions import open_for_reading
 from flintmq.spark.errors import RebuildError
-from flintmq.spark.parallel_log.derived import Entries
 from flintmq.spark.parallel_log.spool import Spool, read_entries
 
 CHUNK_COUNT: Final = 1 << 18
