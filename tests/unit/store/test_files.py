@@ -2,11 +2,13 @@
 
 import errno
 import os
+import pickle
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -542,6 +544,16 @@ def test_few_of_many_files_keep_a_descriptor_of_their_own(tmp_path: Path) -> Non
         assert bytes(region.view[:2]) == b"%c" % (65 + number) * 2
         region.close()
     assert own_descriptors(tmp_path) == 0
+
+
+def test_files_can_be_sent_to_another_process(tmp_path: Path) -> None:
+    files = LocalFiles(descriptors_max=1)
+    with closing(files.create(tmp_path / "here", SIZE)):
+        sent = pickle.loads(pickle.dumps(files))
+        regions = [sent.create(tmp_path / name, SIZE) for name in ("there", "too")]
+        assert own_descriptors(tmp_path) == 2
+        for region in regions:
+            region.close()
 
 
 def test_a_descriptor_in_use_is_not_let_go(tmp_path: Path) -> None:

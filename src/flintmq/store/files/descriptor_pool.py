@@ -32,6 +32,10 @@ class DescriptorPool:
         self._lock = threading.Lock()
         self._owners: OrderedDict[DescriptorOwner, None] = OrderedDict()
 
+    def __reduce__(self) -> tuple[type["DescriptorPool"], tuple[int]]:
+        """Be sent to another process with the bound only: the files there open their own."""
+        return DescriptorPool, (self._count_max,)
+
     def opened(self, owner: DescriptorOwner) -> None:
         """Note that a file has a descriptor now; another one may have to let go of its own."""
         with self._lock:
