@@ -303,3 +303,9 @@ def test_no_test_module_imports_another() -> None:
         if isinstance(node, ast.ImportFrom) and re.search(r"\btest_", node.module or "")
     ]
     assert wrong == []
+
+
+def test_unit_tests_lie_in_directories_named_after_what_they_test() -> None:
+    packages = {path.name for path in SOURCES.iterdir() if path.is_dir()} | {"soak"}
+    directories = {path.name for path in (ROOT / "tests" / "unit").iterdir() if path.is_dir()}
+    assert directories - {"__pycache__"} <= packages

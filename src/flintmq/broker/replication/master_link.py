@@ -175,14 +175,14 @@ class MasterLink:
         """
         self._heard_ms = self._now_ms()
         for offset, piece in self._decoder.feed(chunk):
-            self._check_place(offset, is_heartbeat=not piece)
+            self._check_offset(offset, is_heartbeat=not piece)
             self.master_end = max(self.master_end, offset + len(piece))
             if piece:
                 self._heartbeat_count = 0
                 self._take(piece)
         self._append()
 
-    def _check_place(self, offset: int, *, is_heartbeat: bool) -> None:
+    def _check_offset(self, offset: int, *, is_heartbeat: bool) -> None:
         log = self._log
         if not self._is_begun and log.end == 0:
             # An empty log may begin with any file: a master deletes its oldest ones.
@@ -254,15 +254,15 @@ class MasterLink:
     def _record_size(self, data: memoryview, at: int, offset: int) -> int:
         """Return the size of the record at a position; raise if there can be none."""
         size, magic = BLANK.unpack_from(data, at)
-        room = self._log.file_size - (offset + at) % self._log.file_size
+        left_size = self._log.file_size - (offset + at) % self._log.file_size
         if magic == MESSAGE_MAGIC:
-            is_possible = RECORD_SIZE_MIN <= size <= min(room - BLANK_SIZE, RECORD_SIZE_MAX)
+            is_possible = RECORD_SIZE_MIN <= size <= min(left_size - BLANK_SIZE, RECORD_SIZE_MAX)
         else:
-            is_possible = magic == BLANK_MAGIC and size == room <= RECORD_SIZE_MAX
+            is_possible = magic == BLANK_MAGIC and size == left_size <= RECORD_SIZE_MAX
         if not is_possible:
             raise ForeignBytesError(
                 offset + at,
-                f"size {size} and magic {magic:#x} with {room} bytes left in the file; "
+                f"size {size} and magic {magic:#x} with {left_size} bytes left in the file; "
                 f"mappedFileSizeCommitLog has to be the same on both",
             )
         return int(size)

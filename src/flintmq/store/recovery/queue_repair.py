@@ -159,7 +159,7 @@ class QueueRecovery:
 
     def _unit_check(self, queue: StoredQueue) -> Callable[[int, int, int], bool]:
         """Return a test whether a unit leads to the record that belongs there."""
-        place = (queue.topic, queue.queue_id)
+        key = (queue.topic, queue.queue_id)
 
         def is_true(queue_offset: int, physical_offset: int, size: int) -> bool:
             if physical_offset < self._log.min_offset:
@@ -169,7 +169,7 @@ class QueueRecovery:
                 return False
             request = self._walk.request(record)
             slots = [(request.topic, request.queue_id, request.queue_offset), *request.multi]
-            return (*place, queue_offset) in slots
+            return (*key, queue_offset) in slots
 
         return is_true
 

@@ -58,10 +58,10 @@ class IndexFile:
 def plan_index(spools: Sequence[Spool], geometry: IndexGeometry) -> list[IndexTask]:
     """Return the files that the entries of all spools fill; entry zero of a file is not used."""
     total = sum(spool.entry_count for spool in spools)
-    room = geometry.entries - 1
+    capacity = geometry.entries - 1
     return [
-        IndexTask(number=number, start=start, end=min(start + room, total))
-        for number, start in enumerate(range(0, total, room))
+        IndexTask(number=number, start=start, end=min(start + capacity, total))
+        for number, start in enumerate(range(0, total, capacity))
     ]
 
 
