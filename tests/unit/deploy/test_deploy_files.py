@@ -119,7 +119,7 @@ def commands() -> list[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize(("where", "arguments"), commands())
 def test_every_command_exists_with_its_options(where: str, arguments: list[str]) -> None:
-    context = click.Context(flintmq)
+    context = click.Context(flintmq, **flintmq.context_settings)
     command = flintmq.get_command(context, arguments[0])
     assert command is not None, where
     parsed = command.make_context(arguments[0], arguments[1:], parent=context)

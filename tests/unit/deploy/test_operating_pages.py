@@ -85,7 +85,8 @@ def console_commands() -> list[tuple[str, str]]:
 def test_commands_on_the_pages_exist_with_their_options(page: str, line: str) -> None:
     words = list(itertools.takewhile(lambda word: word != ">", shlex.split(line)))
     command: click.Command = flintmq
-    context = click.Context(command)
+    # A command remembers the names of its help from the first context that asks for them.
+    context = click.Context(command, **command.context_settings)
     while True:
         _, words, _ = command.make_parser(context).parse_args(words)
         if not isinstance(command, click.Group) or not words:
