@@ -68,14 +68,9 @@ def test_an_exporter_that_there_is_not_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    pairs = f"--set=kvConfigPath={tmp_path / 'pairs'}"
     with serving(tmp_path / "data", "--metrics-port", "0") as group:
         taken = metrics_of(group)[0].rpartition(":")[2]
-        ended = run_command(
-            "serve",
-            f"--data={tmp_path / 'other'}",
-            "--namesrv-port=0",
-            "--broker-port=0",
-            f"--metrics-port={taken}",
-        )
+        ended = run_command("namesrv", "--set=listenPort=0", pairs, f"--metrics-port={taken}")
     assert ended.code != 0
     assert f":{taken}" in ended.err

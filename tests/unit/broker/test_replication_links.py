@@ -359,3 +359,10 @@ def test_a_slave_is_worth_waiting_for_only_if_it_is_near() -> None:
     slaves.remove(link)
     assert not slaves.can_promise(61)
     assert slaves.acknowledged.value == 60
+
+
+def test_a_slave_of_an_empty_master_is_not_a_byte_behind() -> None:
+    link = master_link(ListLog())
+    asked = link.request(0)
+    link.received(transfer(asked))
+    assert link.master_end == 0

@@ -176,7 +176,8 @@ class MasterLink:
         self._heard_ms = self._now_ms()
         for offset, piece in self._decoder.feed(chunk):
             self._check_offset(offset, is_heartbeat=not piece)
-            self.master_end = max(self.master_end, offset + len(piece))
+            if piece or offset != WHOLE_LOG:  # No log ends where an empty slave asks.
+                self.master_end = max(self.master_end, offset + len(piece))
             if piece:
                 self._heartbeat_count = 0
                 self._take(piece)
