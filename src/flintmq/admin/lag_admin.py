@@ -197,6 +197,17 @@ class LagAdmin(MemberAdmin):
             found.append(TopicLag(group=group, topic=name, messages=messages, seconds=seconds))
         return found
 
+    async def all_lags(self, *, topic: str | None = None) -> Answers[str, list[TopicLag]]:
+        """Return how far all groups are behind; one that has consumed nothing is not."""
+
+        async def ask(group: str) -> list[TopicLag]:
+            try:
+                return await self.lags(group, topic=topic)
+            except MissingError:
+                return []
+
+        return await self.ask_all(await self.groups(), ask)
+
     async def _delay_s(self, group: str, topic: str) -> float:
         """Return the age of the oldest message that a group has still to consume."""
         header = ConsumeTimeSpanRequest(topic=topic, group=group)
