@@ -20,7 +20,7 @@ from flintmq.format.wire.headers.admin import (
 from flintmq.model.topics import RETRY_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from flintmq.admin.admin_base import Answers
 
@@ -179,8 +179,7 @@ class LagAdmin(MemberAdmin):
         rows = [
             _broker_lag(str(group), _progress(*one))
             for table in members.items("consumeStatsList")
-            for group, many in table.items()
-            for stats in many
+            for group, stats in _by_group(table)
             for one in _offsets(Members(stats, "a group's progress"))
         ]
         return sorted(rows, key=lambda one: (one.topic, one.group, one.broker, one.queue_id))
@@ -223,6 +222,14 @@ class LagAdmin(MemberAdmin):
         # A queue whose next message is not there any more tells a time since 1970.
         now_ms = time.time() * 1000
         return delay_ms / 1000 if 0 <= delay_ms < now_ms / 2 else 0.0
+
+
+def _by_group(table: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the groups of one part of a broker's statistics, with each of their topics."""
+    members = Members(table, "the groups of a broker")
+    for group in table:
+        for stats in members.items(group):
+            yield str(group), stats
 
 
 def _is_retry(topic: str) -> bool:

@@ -118,14 +118,17 @@ class MessageAdmin(TopicAdmin, OffsetAdmin):
         async def ask(place: BrokerPlace) -> ReceivedMessage:
             header = ViewMessageRequest(offset=offset)
             answer = await self.ask(place.address, RequestCode.VIEW_MESSAGE_BY_ID, header)
-            return decode_message(decode_records(answer.body)[0], place.broker)
+            records = decode_records(answer.body)
+            if not records:
+                raise MissingError(f"{place.label} answers without a message")
+            return decode_message(records[0], place.broker)
 
         answers = await self.ask_all(wanted, ask)
         for _, message in answers.found:
             if message.offset_message_id == offset_id.upper():
                 return message
         for _, failure in answers.failures:
-            if type(failure) is not SystemFailureError:
+            if type(failure) not in (SystemFailureError, MissingError):
                 raise failure
         raise MissingError(f"no broker has the message {offset_id}; it may be deleted already")
 
