@@ -90,6 +90,7 @@ class Admin(InThread[AsyncAdmin]):
     broker_lags = _blocking(AsyncAdmin.broker_lags)
     lags = _blocking(AsyncAdmin.lags)
     all_lags = _blocking(AsyncAdmin.all_lags)
+    watched_groups = _blocking(AsyncAdmin.watched_groups)
     reset_offsets = _blocking(AsyncAdmin.reset_offsets)
     clone_offsets = _blocking(AsyncAdmin.clone_offsets)
     # Name servers

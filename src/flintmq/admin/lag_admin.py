@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from flintmq.admin.admin_base import BrokerPlace
+from flintmq.admin.admin_base import Answers, BrokerPlace
 from flintmq.admin.admin_errors import MissingError
 from flintmq.admin.member_admin import MemberAdmin
 from flintmq.errors import FlintError
@@ -21,8 +21,6 @@ from flintmq.model.topics import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from flintmq.admin.admin_base import Answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +88,16 @@ class TopicLag:
     messages: int
     seconds: float
     """The age of the oldest message that was not consumed yet; zero if there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedGroup:
+    """A group, and what somebody should look after."""
+
+    group: str
+    members: int
+    diff_total: int
+    problems: Sequence[str]
 
 
 class LagAdmin(MemberAdmin):
@@ -167,6 +175,12 @@ class LagAdmin(MemberAdmin):
 
         return await self.ask_all(await self.groups(), ask)
 
+    async def watched_groups(self, *, lag_max: int) -> Answers[str, WatchedGroup]:
+        """Return all groups with their problems: far behind, or nobody consumes what waits."""
+        answers = await self.group_summaries()
+        found = [(group, _watched(one, lag_max)) for group, one in answers.found]
+        return Answers(found, answers.failures)
+
     async def broker_lags(
         self, broker: str, *, ordered_only: bool = False, timeout_ms: int | None = None
     ) -> list[BrokerGroupLag]:
@@ -222,6 +236,17 @@ class LagAdmin(MemberAdmin):
         # A queue whose next message is not there any more tells a time since 1970.
         now_ms = time.time() * 1000
         return delay_ms / 1000 if 0 <= delay_ms < now_ms / 2 else 0.0
+
+
+def _watched(one: GroupSummary, lag_max: int) -> WatchedGroup:
+    problems = []
+    if one.diff_total > lag_max:
+        problems.append(f"{one.diff_total} messages behind")
+    if one.member_count == 0 and one.diff_total > 0:
+        problems.append("nobody consumes")
+    return WatchedGroup(
+        group=one.group, members=one.member_count, diff_total=one.diff_total, problems=problems
+    )
 
 
 def _by_group(table: Any) -> Iterator[tuple[str, Any]]:
