@@ -28,7 +28,8 @@ FRAMEWORK_METHODS: Final = frozenset(
         *("latestOffset", "getDefaultReadLimit", "reportLatestOffset"),
         "prepareForTriggerAvailableNow",
         # click, logging, ast
-        *("get_command", "list_commands", "format_commands", "emit", "format", "filter"),
+        *("get_command", "list_commands", "format_commands"),
+        *("emit", "format", "formatTime", "filter"),
         # numba's caches
         *("get_cache_path", "get_source_stamp", "get_disambiguator", "from_function"),
     }

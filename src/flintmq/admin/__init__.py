@@ -18,6 +18,7 @@ __all__ = [
     "admin_base",
     "admin_errors",
     "async_admin",
+    "benchmarks",
     "changes",
     "dead_letter_admin",
     "diagnosis",
@@ -35,5 +36,6 @@ __all__ = [
     "server_admin",
     "statistics_admin",
     "topic_admin",
+    "topic_tail",
     "trace_admin",
 ]

@@ -29,6 +29,7 @@ def _print_version(context: click.Context, _: click.Parameter, is_wanted: bool) 
         "broker": "flintmq.cli.servers.broker_command:broker_command",
         "admin": "flintmq.cli.admin.admin_group:admin_group",
         "context": "flintmq.cli.contexts.context_commands:context_group",
+        "config": "flintmq.cli.configs.config_commands:config_group",
         "completion": "flintmq.cli.completion_command:completion_command",
         "store": "flintmq.cli.store.store_commands:store_group",
         "pipeline": "flintmq.cli.pipeline.pipeline_group:pipeline",

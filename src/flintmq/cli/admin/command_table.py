@@ -102,6 +102,16 @@ COMMANDS: Final[tuple[CommandRow, ...]] = (
         ("dlq", "dead_letter_group", "Dead letters: list, show, replay."),
     ),
     *_rows(
+        "Messages",
+        "tail_command",
+        ("tail", "tail", "The messages of a topic as they come."),
+    ),
+    *_rows(
+        "Messages",
+        "bench_command",
+        ("bench", "bench", "How fast a cluster is: producer, consumer, latency."),
+    ),
+    *_rows(
         "Name servers",
         "namesrv_commands",
         ("getNamesrvConfig", "get_namesrv_config", "The settings of name servers."),
