@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -170,10 +169,10 @@ class AccountAdmin(AdminBase):
         async def ask(place: BrokerPlace) -> list[AccessVersion]:
             answer = await self.ask(place.address, RequestCode.GET_BROKER_CLUSTER_ACL_INFO)
             told = AccessVersionResponse.decode(answer.ext_fields)
-            files = json.loads(told.all_acl_file_version or "{}")
+            files = loads_body((told.all_acl_file_version or "{}").encode())
             if not isinstance(files, dict):
                 raise MissingError(f"{place.label} tells no versions of its accounts")
-            return [_version(place, str(path), one) for path, one in sorted(files.items())]
+            return [_version(place, str(path), files[path]) for path in sorted(files)]
 
         places = await self.places(cluster=cluster, broker=broker, masters_only=False)
         return await self.ask_all(places, ask)

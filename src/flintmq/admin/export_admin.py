@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from flintmq.admin.admin_errors import MissingError
 from flintmq.admin.changes import AdminChange
@@ -23,11 +23,13 @@ from flintmq.model.topics import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping
 
     from flintmq.admin.admin_base import BrokerPlace
     from flintmq.model.group_config import GroupConfig
     from flintmq.model.topic_config import TopicConfig
+
+_Config = TypeVar("_Config")
 
 NEEDED_SETTINGS: Final = (
     *("brokerClusterName", "brokerId", "brokerName", "brokerRole", "fileReservedTime"),
@@ -221,7 +223,7 @@ def _group_fields(group: GroupConfig) -> GroupFields:
     )
 
 
-def _chosen(found: Any, names: Iterable[str] | None) -> Sequence[Any]:
+def _chosen(found: Mapping[str, _Config], names: Iterable[str] | None) -> list[_Config]:
     wanted = sorted(found) if names is None else list(names)
     missing = [name for name in wanted if name not in found]
     if missing:

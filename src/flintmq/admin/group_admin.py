@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 from flintmq.admin.admin_base import AdminBase, Answers, BrokerPlace
 from flintmq.admin.admin_errors import MissingError, is_absence
@@ -15,10 +15,7 @@ from flintmq.format.wire.bodies.groups import group_table_from_json, group_to_js
 from flintmq.format.wire.codes import RequestCode
 from flintmq.format.wire.headers.admin import DeleteGroupRequest
 from flintmq.model.group_config import GroupConfig
-from flintmq.model.topics import DLQ_PREFIX, RETRY_PREFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from flintmq.model.topics import RETRY_PREFIX
 
 
 class GroupFields(TypedDict, total=False):
@@ -146,8 +143,3 @@ class GroupAdmin(AdminBase):
             if not is_absence(error):
                 raise
         return [one for one in await self.all_places() if one.is_master]
-
-
-def own_topics(group: str) -> Sequence[str]:
-    """Return the topics that belong to a group: of its retries and of its dead letters."""
-    return RETRY_PREFIX + group, DLQ_PREFIX + group

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from flintmq.admin.admin_base import BrokerPlace
+from flintmq.admin.admin_base import Answers, BrokerPlace
 from flintmq.admin.admin_errors import MissingError
 from flintmq.admin.member_admin import MemberAdmin
 from flintmq.errors import FlintError
@@ -20,9 +20,7 @@ from flintmq.format.wire.headers.admin import (
 from flintmq.model.topics import RETRY_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from flintmq.admin.admin_base import Answers
+    from collections.abc import Iterator, Sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +88,16 @@ class TopicLag:
     messages: int
     seconds: float
     """The age of the oldest message that was not consumed yet; zero if there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedGroup:
+    """A group, and what somebody should look after."""
+
+    group: str
+    members: int
+    diff_total: int
+    problems: Sequence[str]
 
 
 class LagAdmin(MemberAdmin):
@@ -167,6 +175,12 @@ class LagAdmin(MemberAdmin):
 
         return await self.ask_all(await self.groups(), ask)
 
+    async def watched_groups(self, *, lag_max: int) -> Answers[str, WatchedGroup]:
+        """Return all groups with their problems: far behind, or nobody consumes what waits."""
+        answers = await self.group_summaries()
+        found = [(group, _watched(one, lag_max)) for group, one in answers.found]
+        return Answers(found, answers.failures)
+
     async def broker_lags(
         self, broker: str, *, ordered_only: bool = False, timeout_ms: int | None = None
     ) -> list[BrokerGroupLag]:
@@ -179,8 +193,7 @@ class LagAdmin(MemberAdmin):
         rows = [
             _broker_lag(str(group), _progress(*one))
             for table in members.items("consumeStatsList")
-            for group, many in table.items()
-            for stats in many
+            for group, stats in _by_group(table)
             for one in _offsets(Members(stats, "a group's progress"))
         ]
         return sorted(rows, key=lambda one: (one.topic, one.group, one.broker, one.queue_id))
@@ -197,6 +210,17 @@ class LagAdmin(MemberAdmin):
             found.append(TopicLag(group=group, topic=name, messages=messages, seconds=seconds))
         return found
 
+    async def all_lags(self, *, topic: str | None = None) -> Answers[str, list[TopicLag]]:
+        """Return how far all groups are behind; one that has consumed nothing is not."""
+
+        async def ask(group: str) -> list[TopicLag]:
+            try:
+                return await self.lags(group, topic=topic)
+            except MissingError:
+                return []
+
+        return await self.ask_all(await self.groups(), ask)
+
     async def _delay_s(self, group: str, topic: str) -> float:
         """Return the age of the oldest message that a group has still to consume."""
         header = ConsumeTimeSpanRequest(topic=topic, group=group)
@@ -212,6 +236,25 @@ class LagAdmin(MemberAdmin):
         # A queue whose next message is not there any more tells a time since 1970.
         now_ms = time.time() * 1000
         return delay_ms / 1000 if 0 <= delay_ms < now_ms / 2 else 0.0
+
+
+def _watched(one: GroupSummary, lag_max: int) -> WatchedGroup:
+    problems = []
+    if one.diff_total > lag_max:
+        problems.append(f"{one.diff_total} messages behind")
+    if one.member_count == 0 and one.diff_total > 0:
+        problems.append("nobody consumes")
+    return WatchedGroup(
+        group=one.group, members=one.member_count, diff_total=one.diff_total, problems=problems
+    )
+
+
+def _by_group(table: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the groups of one part of a broker's statistics, with each of their topics."""
+    members = Members(table, "the groups of a broker")
+    for group in table:
+        for stats in members.items(group):
+            yield str(group), stats
 
 
 def _is_retry(topic: str) -> bool:

@@ -148,9 +148,9 @@ class MemberAdmin(GroupAdmin):
         offline = [e for _, e in answers.failures if isinstance(e, ConsumerNotOnlineError)]
         if not answers.found and offline:
             raise offline[0]
-        found = [value for _, value in answers.or_raise()]
-        first = Members(found[0], "the members of a group")
-        clients = {_client(one) for value in found for one in value.get("connectionSet", ())}
+        found = [Members(value, "the members of a group") for _, value in answers.or_raise()]
+        first = found[0]
+        clients = {_client(one) for members in found for one in members.items("connectionSet")}
         return ConsumerMembers(
             group=group,
             consume_type=first.text("consumeType", ""),
@@ -221,7 +221,8 @@ class MemberAdmin(GroupAdmin):
         (place,) = await self.places(broker=broker)
         answer = await self.ask(place.address, RequestCode.GET_ALL_PRODUCER_INFO)
         table = Members(loads_body(answer.body), "all producers").table("data")
-        rows = [_producer(str(group), one) for group, many in table.items() for one in many]
+        members = Members(table, "all producers")
+        rows = [_producer(str(group), one) for group in table for one in members.items(group)]
         return sorted(rows, key=lambda one: (one.group, one.client_id))
 
 

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flintmq.admin.admin_base import BrokerPlace
 from flintmq.admin.admin_errors import MissingError
+from flintmq.admin.changes import AdminChange, PlannedChange, carry_out
 from flintmq.admin.offset_admin import OffsetAdmin
 from flintmq.admin.topic_admin import TopicAdmin
 from flintmq.client.errors import ConsumerNotOnlineError, SystemFailureError, UsageError
 from flintmq.client.messaging.message_decoding import decode_message
+from flintmq.client.messaging.messages import Message
 from flintmq.client.producing.producer import AsyncProducer
 from flintmq.errors import FlintError
 from flintmq.format.errors import MessageIdError
@@ -24,11 +26,12 @@ from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.headers.clients import ConsumeDirectlyRequest
 from flintmq.format.wire.headers.query import QueryMessageRequest, ViewMessageRequest
 from flintmq.model.message_queue import MessageQueue
+from flintmq.model.topics import DLQ_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from flintmq.client.messaging.messages import Message, ReceivedMessage, SendResult
+    from flintmq.client.messaging.messages import ReceivedMessage, SendResult
     from flintmq.format.stored.record import Record
 
 ADMIN_GROUP: Final = "flintmq-admin"
@@ -87,6 +90,16 @@ class DirectConsumption:
 class MessageAdmin(TopicAdmin, OffsetAdmin):
     """Operations on single messages."""
 
+    async def delete_own_topics(
+        self, group: str, *, cluster: str, dry_run: bool = False
+    ) -> list[AdminChange]:
+        """Delete the topics that a group has for its retries and its dead letters."""
+        known, changes = set(await self.topics()), list[AdminChange]()
+        for topic in (RETRY_PREFIX + group, DLQ_PREFIX + group):
+            if topic in known:
+                changes += await self.delete_topic(topic, cluster=cluster, dry_run=dry_run)
+        return changes
+
     # -- finding -----------------------------------------------------------------------------
 
     async def message_by_id(self, offset_id: str) -> ReceivedMessage:
@@ -105,14 +118,17 @@ class MessageAdmin(TopicAdmin, OffsetAdmin):
         async def ask(place: BrokerPlace) -> ReceivedMessage:
             header = ViewMessageRequest(offset=offset)
             answer = await self.ask(place.address, RequestCode.VIEW_MESSAGE_BY_ID, header)
-            return decode_message(decode_records(answer.body)[0], place.broker)
+            records = decode_records(answer.body)
+            if not records:
+                raise MissingError(f"{place.label} answers without a message")
+            return decode_message(records[0], place.broker)
 
         answers = await self.ask_all(wanted, ask)
         for _, message in answers.found:
             if message.offset_message_id == offset_id.upper():
                 return message
         for _, failure in answers.failures:
-            if type(failure) is not SystemFailureError:
+            if type(failure) not in (SystemFailureError, MissingError):
                 raise failure
         raise MissingError(f"no broker has the message {offset_id}; it may be deleted already")
 
@@ -197,6 +213,7 @@ class MessageAdmin(TopicAdmin, OffsetAdmin):
         header = ConsumeDirectlyRequest(
             consumer_group=group, client_id=client_id, msg_id=message.offset_message_id
         )
+        await self.client.routes.fetch(message.queue.topic)
         address = await self.client.routes.home(message.queue)
         code = RequestCode.CONSUME_MESSAGE_DIRECTLY
         answer = await self.ask(address, code, header, timeout_ms=PUSH_TIMEOUT_MS)
@@ -209,7 +226,49 @@ class MessageAdmin(TopicAdmin, OffsetAdmin):
             remark=members.get("remark"),
         )
 
+    async def push_messages(
+        self,
+        messages: Iterable[ReceivedMessage],
+        group: str,
+        client_id: str,
+        *,
+        dry_run: bool = False,
+    ) -> list[AdminChange]:
+        """Have one consumer handle messages now; each change tells how that went."""
+        plans = [self._push_plan(one, group, client_id) for one in messages]
+        return await carry_out(plans, dry_run=dry_run)
+
+    def _push_plan(self, message: ReceivedMessage, group: str, client_id: str) -> PlannedChange:
+        change = AdminChange(
+            target=client_id, subject=f"message {message.message_id}", new={"group": group}
+        )
+
+        async def apply() -> dict[str, object]:
+            done = await self.push_message(message, group, client_id)
+            return {"result": done.result, "elapsedMs": done.elapsed_ms, "remark": done.remark}
+
+        return PlannedChange(change, apply)
+
     # -- sending -----------------------------------------------------------------------------
+
+    async def resend_messages(
+        self, messages: Iterable[ReceivedMessage], *, dry_run: bool = False
+    ) -> list[AdminChange]:
+        """Send messages to their topics again, as new ones with the same body, tag and keys."""
+        return await carry_out([self._resend_plan(one) for one in messages], dry_run=dry_run)
+
+    def _resend_plan(self, message: ReceivedMessage) -> PlannedChange:
+        topic = message.queue.topic
+        change = AdminChange(
+            target=topic, subject=f"message {message.message_id}", new={"sent": "again"}
+        )
+
+        async def apply() -> dict[str, object]:
+            again = Message(topic=topic, body=message.body, tag=message.tag, keys=message.keys)
+            result = await self.send_message(again)
+            return {"offsetMessageId": result.offset_message_id}
+
+        return PlannedChange(change, apply)
 
     async def send_message(
         self, message: Message, *, broker: str | None = None, queue_id: int | None = None

@@ -12,7 +12,9 @@ from flintmq.format.wire.bodies.registration import encode_registration
 from flintmq.format.wire.bodies.topics import topic_table_to_json
 from flintmq.format.wire.codes import RequestCode
 from flintmq.format.wire.headers.clients import NoFields
+from flintmq.format.wire.headers.codec import Header
 from flintmq.format.wire.headers.namesrv import RegisterBrokerRequest
+from flintmq.format.wire.headers.table import HEADERS
 from flintmq.model.data_version import DataVersion
 from flintmq.model.topic_config import TopicConfig
 from flintmq.namesrv import Namesrv, NamesrvConfig, run_namesrv
@@ -49,6 +51,18 @@ async def register(
     )
     body = encode_registration(_TOPICS, DataVersion(1, 1))
     await admin.ask(namesrv, RequestCode.REGISTER_BROKER, header, body)
+
+
+@contextlib.asynccontextmanager
+async def babbling_broker(body: bytes) -> AsyncIterator[str]:
+    """Run a broker that answers every request with success and this body; yield its address."""
+
+    def answer(request: Request[Header]) -> Answer:
+        return Answer(parts=[body])
+
+    requests = RequestTable(dict.fromkeys(HEADERS, answer))
+    async with RemotingServer.listen(requests, sockets=[bind(HOST, 0)]) as server:
+        yield f"{HOST}:{server.ports[0]}"
 
 
 @contextlib.asynccontextmanager

@@ -104,8 +104,9 @@ def test_a_context_stands_for_name_servers_and_keys(
     keys.chmod(0o644)
     add = ("context", "add", "here", "-n", cluster.namesrv, "--credentials-file", str(keys))
     refused = run_flintmq(*add)
-    assert (refused.code, refused.out) == (3, "")
+    assert (refused.code, refused.out) == (1, "")
     assert "chmod 600" in refused.err
+    assert run_flintmq("context", "add", "bad", "-n", "no-port").code == 2
     keys.chmod(0o600)
     assert run_flintmq(*add).code == 0
     assert run_flintmq("context", "add", "other", "-n", "127.0.0.1:1").code == 0
@@ -117,6 +118,8 @@ def test_a_context_stands_for_name_servers_and_keys(
     assert run_flintmq("admin", "topicList").code == 1
     assert run_flintmq("admin", "--context", "here", "topicList").code == 0
     assert run_flintmq("context", "use", "nowhere").code == 3
+    assert run_flintmq("admin", "--context", "nowhere", "topicList").code == 3
+    assert run_flintmq("context", "remove", "nowhere").code == 3
     assert run_flintmq("context", "remove", "other").code == 0
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from flintmq.admin.admin_errors import is_absence, is_denial
 from flintmq.admin.changes import AdminChange, ChangeOutcome
+from flintmq.cli.contexts.context_file import NoContextError
 from flintmq.cli.exit_codes import (
     EXIT_DENIED,
     EXIT_FINE,
@@ -71,7 +72,7 @@ def exit_code_of(error: BaseException) -> int:
     """Return what a command ends with that failed for this reason."""
     if is_denial(error):
         return EXIT_DENIED
-    if is_absence(error):
+    if is_absence(error) or isinstance(error, NoContextError):
         return EXIT_NOT_FOUND
     return EXIT_USAGE if isinstance(error, UsageError) else EXIT_PROBLEMS
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
-from flintmq.admin.group_admin import GroupFields, own_topics
 from flintmq.admin.member_admin import subscription_mismatches
 from flintmq.cli.admin.command_frame import admin_command
 from flintmq.cli.admin.command_report import CommandReport, answers_report, change_report
@@ -15,6 +14,7 @@ from flintmq.cli.output.plain_values import plain
 
 if TYPE_CHECKING:
     from flintmq.admin.async_admin import AsyncAdmin
+    from flintmq.admin.group_admin import GroupFields
     from flintmq.errors import FlintError
 
 
@@ -75,7 +75,8 @@ async def update_group(
         "slow_broker_id": slow_broker_id,
         "notify_ids_changed_enable": notify_changed,
     }
-    fields = GroupFields(**{name: one for name, one in said.items() if one is not None})  # type: ignore[typeddict-item]
+    # What is not given stays as it is.
+    fields = cast("GroupFields", {name: one for name, one in said.items() if one is not None})
     return change_report(
         await admin.put_group(group, cluster=cluster, broker=broker, dry_run=dry_run, **fields)
     )
@@ -99,10 +100,7 @@ async def delete_group(
         group, cluster=cluster, broker=broker, remove_offsets=remove_offset, dry_run=dry_run
     )
     if cluster is not None:
-        known = set(await admin.topics())
-        for topic in own_topics(group):
-            if topic in known:
-                changes += await admin.delete_topic(topic, cluster=cluster, dry_run=dry_run)
+        changes += await admin.delete_own_topics(group, cluster=cluster, dry_run=dry_run)
     return change_report(changes)
 
 

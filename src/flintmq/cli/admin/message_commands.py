@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from flintmq.admin.admin_errors import MissingError
-from flintmq.admin.changes import AdminChange, PlannedChange, carry_out
 from flintmq.admin.message_admin import END_OF_TIME_MS, FOUND_COUNT_MAX, PAGE_COUNT
 from flintmq.cli.admin.command_frame import admin_command
 from flintmq.cli.admin.command_report import CommandReport, change_report
@@ -53,7 +52,7 @@ async def query_by_id(
     """Show messages by their offset ids; with -g and -d have one handled, with -s sent again."""
     messages = [await admin.message_by_id(one.strip()) for one in ids.split(",") if one.strip()]
     if resend:
-        return change_report(await _resend(admin, messages, dry_run=dry_run))
+        return change_report(await admin.resend_messages(messages, dry_run=dry_run))
     return await _shown_or_pushed(admin, messages, group, client_id, dry_run=dry_run)
 
 
@@ -90,8 +89,8 @@ async def _shown_or_pushed(
     if (group is None) != (client_id is None):
         raise UsageError("name both a group (-g) and a client (-d), or neither")
     if group is not None and client_id is not None:
-        plans = [_push_plan(admin, one, group, client_id) for one in messages]
-        return change_report(await carry_out(plans, dry_run=dry_run))
+        pushed = await admin.push_messages(messages, group, client_id, dry_run=dry_run)
+        return change_report(pushed)
     rows = []
     for message in messages:
         tracks = await admin.track(message)
@@ -107,42 +106,6 @@ def _vertical(rows: Iterable[dict[str, object]]) -> Iterable[dict[str, object]]:
                 assert isinstance(value, list)
                 value = {one.group: one.state.value for one in value}
             yield {"field": key, "value": value}
-
-
-def _push_plan(
-    admin: AsyncAdmin, message: ReceivedMessage, group: str, client_id: str
-) -> PlannedChange:
-    change = AdminChange(
-        target=client_id, subject=f"message {message.message_id}", new={"group": group}
-    )
-
-    async def apply() -> dict[str, object]:
-        await admin.client.routes.fetch(message.queue.topic)
-        done = await admin.push_message(message, group, client_id)
-        return {"result": done.result, "elapsedMs": done.elapsed_ms, "remark": done.remark}
-
-    return PlannedChange(change, apply)
-
-
-async def _resend(
-    admin: AsyncAdmin, messages: list[ReceivedMessage], *, dry_run: bool
-) -> list[AdminChange]:
-    return await carry_out([_resend_plan(admin, one) for one in messages], dry_run=dry_run)
-
-
-def _resend_plan(admin: AsyncAdmin, message: ReceivedMessage) -> PlannedChange:
-    change = AdminChange(
-        target=message.queue.topic, subject=f"message {message.message_id}", new={"sent": "again"}
-    )
-
-    async def apply() -> dict[str, object]:
-        again = Message(
-            topic=message.queue.topic, body=message.body, tag=message.tag, keys=message.keys
-        )
-        result = await admin.send_message(again)
-        return {"offsetMessageId": result.offset_message_id}
-
-    return PlannedChange(change, apply)
 
 
 @admin_command("queryMsgByKey")

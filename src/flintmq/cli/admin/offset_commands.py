@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flintmq.admin.admin_errors import MissingError
 from flintmq.admin.offset_admin import NEWEST
 from flintmq.cli.admin.command_frame import admin_command
 from flintmq.cli.admin.command_report import CommandReport, change_report
@@ -16,7 +15,6 @@ from flintmq.cli.exit_codes import EXIT_FINE, EXIT_PROBLEMS
 
 if TYPE_CHECKING:
     from flintmq.admin.async_admin import AsyncAdmin
-    from flintmq.admin.lag_admin import TopicLag
 
 
 @admin_command("consumerProgress")
@@ -79,7 +77,7 @@ async def lag(
     if group is not None:
         rows = await admin.lags(group, topic=topic)
     else:
-        answers = await admin.ask_all(await admin.groups(), lambda one: _lags(admin, one, topic))
+        answers = await admin.all_lags(topic=topic)
         rows = [one for _, found in answers.found for one in found]
         failures = answers.failures
     behind = [
@@ -98,13 +96,6 @@ async def lag(
         failures=failures,
         exit_code=EXIT_PROBLEMS if behind else None if failures else EXIT_FINE,
     )
-
-
-async def _lags(admin: AsyncAdmin, group: str, topic: str | None) -> list[TopicLag]:
-    try:
-        return await admin.lags(group, topic=topic)
-    except MissingError:
-        return []
 
 
 def _reset_moment(text: str) -> int:

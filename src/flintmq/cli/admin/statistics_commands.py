@@ -112,27 +112,13 @@ async def cluster_rt(
 @admin_command("startMonitoring")
 @click.option("--max-lag", type=click.IntRange(min=0), default=100_000, show_default=True)
 async def start_monitoring(admin: AsyncAdmin, *, max_lag: int) -> CommandReport:
-    """Look at all groups once: those far behind, and those that members subscribe to differently.
+    """Look at all groups once: those far behind, and those that wait while nobody consumes.
 
     Use --watch to look again and again, as mqadmin does every minute.
     """
-    answers = await admin.group_summaries()
-    rows = []
-    for group, one in answers.found:
-        problems = []
-        if one.diff_total > max_lag:
-            problems.append(f"{one.diff_total} messages behind")
-        if one.member_count == 0 and one.diff_total > 0:
-            problems.append("nobody consumes")
-        rows.append(
-            {
-                "group": group,
-                "members": one.member_count,
-                "diffTotal": one.diff_total,
-                "problems": problems,
-            }
-        )
-    found = sum(bool(row["problems"]) for row in rows)
+    answers = await admin.watched_groups(lag_max=max_lag)
+    rows = [one for _, one in answers.found]
+    found = sum(bool(one.problems) for one in rows)
     return CommandReport(
         rows=rows,
         summary={"groups": len(rows), "withProblems": found},

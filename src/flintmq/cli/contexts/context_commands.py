@@ -10,15 +10,32 @@ from flintmq.cli.contexts.context_file import (
     Context,
     ContextError,
     ContextFile,
+    NoContextError,
     client_options,
     read_credentials,
 )
-from flintmq.cli.exit_codes import EXIT_FINE, EXIT_NOT_FOUND
+from flintmq.cli.exit_codes import EXIT_FINE, EXIT_NOT_FOUND, EXIT_PROBLEMS, EXIT_USAGE
 from flintmq.cli.output.console import write_line
 from flintmq.cli.output.plain_table import table_lines
+from flintmq.cli.output.text import printable
+from flintmq.errors import FlintError
 
 
-@click.group("context")
+class ContextGroup(click.Group):
+    """Commands whose errors are one line, with the exit codes of ``flintmq admin``."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except FlintError as error:
+            click.echo(f"flintmq: {printable(str(error))}", err=True)
+            if isinstance(error, NoContextError):
+                return EXIT_NOT_FOUND
+            return EXIT_PROBLEMS if isinstance(error, ContextError) else EXIT_USAGE
+
+
+@click.group("context", cls=ContextGroup)
 def context_group() -> None:
     """Name clusters, and choose the one that commands speak to.
 
@@ -81,11 +98,7 @@ def add_context(
 def use_context(name: str) -> int:
     """Make a context the current one."""
     file = ContextFile.read()
-    try:
-        context = file.get(name)
-    except ContextError as error:
-        click.echo(f"flintmq: {error}", err=True)
-        return EXIT_NOT_FOUND
+    context = file.get(name)
     file.current = name
     file.write()
     write_line(f"{name}: {context.namesrv} (current)")
@@ -116,11 +129,7 @@ def list_contexts() -> int:
 def remove_context(name: str) -> int:
     """Forget a context; the file with its keys stays."""
     file = ContextFile.read()
-    try:
-        file.get(name)
-    except ContextError as error:
-        click.echo(f"flintmq: {error}", err=True)
-        return EXIT_NOT_FOUND
+    file.get(name)
     del file.contexts[name]
     if file.current == name:
         file.current = None

@@ -29,7 +29,11 @@ _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 class ContextError(FlintError):
-    """A context cannot be used, or there is none of that name."""
+    """A context cannot be used."""
+
+
+class NoContextError(ContextError):
+    """There is no context of that name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +94,7 @@ class ContextFile:
         found = self.contexts.get(name)
         if found is None:
             known = ", ".join(sorted(self.contexts)) or "none"
-            raise ContextError(
+            raise NoContextError(
                 f"there is no context {name!r} (known: {known}); flintmq context add makes one"
             )
         return found
