@@ -3,8 +3,13 @@
 This package needs the extra ``spark``, save for errors, reports and settings, which the command
 line reads.  The data source is loaded when it is asked for: a task of a job, in a fresh Python
 process, has no use for it.
+
+Whoever imports the package has a Spark that finds the source: sessions to come start this Python,
+and with a session that runs already the source is registered.
 """
 
+import os
+import sys
 from typing import TYPE_CHECKING
 
 from flintmq.spark.errors import (
@@ -17,6 +22,7 @@ from flintmq.spark.errors import (
     SplitError,
     StateError,
 )
+from flintmq.spark.source_registration import prefer_this_python, register, register_with_active
 
 if TYPE_CHECKING:
     from flintmq.spark.source import FlintSource
@@ -39,7 +45,12 @@ __all__ = [
     "jobs",
     "options",
     "parallel_log",
+    "register",
     "runtime",
     "sink",
+    "source_registration",
     "stored",
 ]
+
+prefer_this_python(os.environ, sys.executable)
+register_with_active()

@@ -19,8 +19,7 @@ from flintmq.spark.jobs.query.query_views import Views, open_views
 from flintmq.spark.jobs.query.scan_metrics import ScanMetrics
 from flintmq.spark.options.store_options import OnCorrupt
 from flintmq.spark.runtime.failures import JobError, SqlError, reason_of
-from flintmq.spark.runtime.session_settings import is_local
-from flintmq.spark.source import FlintSource
+from flintmq.spark.source_registration import register
 
 COLLECTED_MAX: Final = 100_000
 """Up to so many rows the answer is held by the driver, beyond that by the executors."""
@@ -152,8 +151,7 @@ def own_session(spark: SparkSession) -> SparkSession:
     for name, value in spark.conf.getAll.items():
         if session.conf.isModifiable(name) and session.conf.get(name, None) != value:
             session.conf.set(name, value)
-    if not is_local(spark.sparkContext.master):
-        session.dataSource.register(FlintSource)
+    register(session)
     return session
 
 
