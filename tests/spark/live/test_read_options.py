@@ -3,11 +3,13 @@
 import pickle
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from flintmq.model.message_queue import MessageQueue
 from flintmq.spark.errors import OptionError
+from flintmq.spark.jobs.stream.stream_start import start_text
 from flintmq.spark.live.cluster_options import CONNECTION_OPTIONS
 from flintmq.spark.live.live_options import (
     DEFAULT_GROUP,
@@ -18,6 +20,7 @@ from flintmq.spark.live.live_options import (
 )
 from flintmq.spark.live.offset_choice import Wanted
 from flintmq.spark.options.offset_bounds import EARLIEST, LATEST
+from flintmq.spark.sink.sink_options import parse_sink_options
 
 HERE = {"namesrv": "127.0.0.1:9876"}
 ORDERS = HERE | {"subscribe": "orders"}
@@ -39,6 +42,43 @@ def test_an_option_may_be_called_by_the_names_that_users_know(options: dict[str,
     read = parse_batch(options)
     assert read.connection.namesrv == "127.0.0.1:9876"
     assert read.selection.topics == {"orders"}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("kafka.bootstrap.servers", "namesrv"),
+        ("kafka.group.id", "group"),
+        ("kafka.max.poll.records", "docs/coming-from-kafka.md"),
+    ],
+)
+def test_options_for_kafka_are_answered_with_ours(name: str, words: str) -> None:
+    given = {name: "k1:9092", "subscribe": "orders"}
+    assert is_live(given)
+    for parse in (parse_batch, parse_stream, parse_sink_options):
+        with pytest.raises(OptionError, match=f"{re.escape(name)} is an option for Kafka") as found:
+            parse(given if parse is not parse_sink_options else {name: "k1:9092"})
+        assert words in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "the latest message, so new ones only"),
+        ({"startingOffsets": "earliest"}, "the oldest message"),
+        ({"startingTimestamp": "1000"}, "the messages of 1970-01-01T00:00:01.000+00:00 on"),
+        ({"startingOffsets": '{"orders": {"0": 5}}'}, "the places that startingOffsets names"),
+    ],
+)
+def test_a_stream_says_from_where_it_reads(
+    options: dict[str, str], words: str, tmp_path: Path
+) -> None:
+    assert start_text(str(tmp_path), ORDERS | options) == words
+    (tmp_path / "offsets").mkdir()
+    assert start_text(str(tmp_path), ORDERS | options) == words
+    (tmp_path / "offsets" / "0").touch()
+    checkpoint = f"where it was, by the checkpoint {tmp_path}"
+    assert start_text(str(tmp_path), ORDERS | options) == checkpoint
 
 
 def test_what_is_not_said_has_a_default() -> None:

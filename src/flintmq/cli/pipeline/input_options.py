@@ -23,6 +23,8 @@ _SECRETS: Final = {
     SECRET_KEY: "secretKey",
     SECURITY_TOKEN: "securityToken",
 }
+_SELECTIONS: Final = frozenset({"topic", "subscribe", "subscribepattern", "assign"})
+"""Options of the data source that choose topics as --topic does, in lower case."""
 
 namesrv_option: Final = click.option(
     "--namesrv",
@@ -74,6 +76,8 @@ def check_source(
         return None
     if directories:
         raise click.UsageError("either directories are read, or live topics (--namesrv), not both")
+    if not topics and _SELECTIONS.isdisjoint(map(str.lower, extra)):
+        raise click.UsageError("--topic says which topics are read")
     return live_source(namesrv, topics, extra)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from flintmq.cli.pipeline.job_progress import task_progress
+from flintmq.cli.pipeline.job_progress import say_start, task_progress
 from flintmq.spark.runtime.session_settings import SessionSettings
 
 SIGNAL_EXIT: Final = 128
@@ -61,6 +61,7 @@ class Job:
     @contextmanager
     def session(self, *, progress: bool = True) -> "Iterator[Session]":
         """Yield the Spark session of the job, and show its progress meanwhile."""
+        say_start()
         from flintmq.spark.runtime.spark_session import job_session
 
         with (
@@ -73,6 +74,7 @@ class Job:
     @contextmanager
     def tasks(self) -> "Iterator[TaskSession]":
         """Yield a session without SQL, for tasks that are Python alone, and show its progress."""
+        say_start()
         from flintmq.spark.runtime.spark_session import task_session
 
         with ended_by_sigterm(), task_session(self.settings) as spark, self._progress(spark):

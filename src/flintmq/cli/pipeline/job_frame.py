@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any
 
 import click
 
-from flintmq.cli.exit_codes import EXIT_FINE, EXIT_PROBLEMS, EXIT_USAGE
+from flintmq.cli.exit_codes import EXIT_FINE, EXIT_INTERRUPTED, EXIT_PROBLEMS, EXIT_USAGE
 from flintmq.cli.option_types import SHAPE_ADVICE
 from flintmq.cli.output.console import write_line
 from flintmq.cli.output.json_output import to_json
@@ -21,7 +22,7 @@ from flintmq.cli.pipeline.job import Job
 from flintmq.cli.pipeline.job_options import JOB_OPTIONS
 from flintmq.cli.pipeline.spark_extra import JOB_PACKAGES, require_packages
 from flintmq.offline import OutputError, UnknownIndexShapeError
-from flintmq.spark.runtime.failures import SqlError
+from flintmq.spark.runtime.failures import LoggedError, SqlError
 from flintmq.spark.runtime.session_settings import SessionSettings
 
 
@@ -29,6 +30,19 @@ class SqlUsageError(click.ClickException):
     """The query is wrong; the way it was given is not."""
 
     exit_code = EXIT_USAGE
+
+
+class JobInterruptedError(click.ClickException):
+    """The user has interrupted the job (Ctrl-C)."""
+
+    exit_code = EXIT_INTERRUPTED
+
+    def __init__(self) -> None:
+        super().__init__("interrupted: the job did not come to its end")
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Say so in one line; it is no error of the command."""
+        click.echo(self.format_message(), file=file, err=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +90,7 @@ def job_command(name: str) -> Callable[[Callable[..., JobOutcome]], click.Comman
                 app_name=f"flintmq {name}",
             )
             job = Job(name=name, settings=settings, is_json=form == "json")
-            with _usage_errors():
+            with _told_shortly():
                 outcome = do_job(job=job, **options)
             _tell(outcome, is_json=job.is_json)
             return outcome.exit_code(accepts_loss=accept_loss)
@@ -90,10 +104,17 @@ def job_command(name: str) -> Callable[[Callable[..., JobOutcome]], click.Comman
 
 
 @contextmanager
-def _usage_errors() -> Iterator[None]:
-    """Turn errors of the libraries that the user can mend on the command line into usage errors."""
+def _told_shortly() -> Iterator[None]:
+    """Turn what the user has caused, by wrong usage or by Ctrl-C, into an error of one line."""
     try:
         yield
+    except KeyboardInterrupt as error:
+        raise JobInterruptedError from error
+    except LoggedError as error:
+        # What was interrupted in the middle of a call to Spark may fail before it ends.
+        if not isinstance(error.__context__, KeyboardInterrupt):
+            raise
+        raise JobInterruptedError from error
     except SqlError as error:
         raise SqlUsageError(printable(str(error))) from error
     except UnknownIndexShapeError as error:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
+import click
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -46,6 +48,12 @@ class StageBar(Protocol):
     def show(self, stages: dict[int, tuple[int, int]]) -> None:
         """Show, by stage, how many tasks are done, of how many."""
         ...
+
+
+def say_start() -> None:
+    """Say on a terminal that Spark starts: that takes seconds in which nothing else is seen."""
+    if sys.stderr.isatty():
+        click.echo("starting Spark…", err=True)
 
 
 @contextmanager

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from flintmq.spark.jobs.query.sql_query import QueryRun
 
 TABLE_ROWS: Final = 1000
-_SUFFIXES: Final = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet"}
+_SUFFIXES: Final = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet", ".txt": "table"}
 
 
 @job_command("query")
@@ -51,7 +51,7 @@ _SUFFIXES: Final = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet"}
 @click.option(
     "--output-format",
     type=click.Choice(["table", "csv", "jsonl", "parquet"]),
-    help="Else by the ending of --output; without one a table.",
+    help="Else by the ending of --output; without --output a table.",
 )
 def query_command(
     job: Job,
@@ -75,6 +75,8 @@ def query_command(
     from flintmq.spark.jobs.job_input import LiveInput
     from flintmq.spark.jobs.query.sql_query import QueryRequest, QueryRun
 
+    if not sql.strip(" \t\r\n;"):
+        raise click.UsageError("the query is empty: SQL is the last argument")
     live = check_source(sources, namesrv, topics, extra)
     form = output_format or _form_of(output)
     _check_output(output, form)
@@ -93,7 +95,15 @@ def query_command(
 
 
 def _form_of(output: Path | None) -> str:
-    return "table" if output is None else _SUFFIXES.get(output.suffix.lower(), "table")
+    if output is None:
+        return "table"
+    form = _SUFFIXES.get(output.suffix.lower())
+    if form is None:
+        raise click.UsageError(
+            f"the ending of --output {printable(str(output))} names no format: it is one of "
+            f"{', '.join(_SUFFIXES)}, or --output-format says the format"
+        )
+    return form
 
 
 def _check_output(output: Path | None, form: str) -> None:

@@ -12,7 +12,7 @@ import click
 
 from flintmq.cli.output.console import write_line
 from flintmq.cli.output.json_output import to_json
-from flintmq.cli.output.text import plural
+from flintmq.cli.output.text import plural, printable
 from flintmq.cli.pipeline.input_options import live_source, source_option
 from flintmq.cli.pipeline.job import Job
 from flintmq.cli.pipeline.job_frame import JobOutcome, job_command
@@ -152,6 +152,8 @@ def follow(job: "StreamJob", ended: threading.Event, *, is_json: bool) -> None:
     """Tell of each micro-batch until the job ends, by itself or by a signal."""
     batches = 0
     is_done = False
+    if not is_json:
+        click.echo(f"reading from {printable(job.start_text)}; Ctrl-C stops", err=True)
     while not is_done and not ended.is_set():
         is_done = job.wait(_LOOK_SECONDS)
         for one in job.progress():

@@ -19,6 +19,7 @@ from flintmq.spark.live.cluster_options import (
     lowered,
     parse_connection,
 )
+from flintmq.spark.live.kafka_names import KAFKA_SERVERS, refuse_kafka_name
 from flintmq.spark.live.offset_choice import OffsetChoice, parse_end, parse_start
 from flintmq.spark.live.repeats import LOOKBACK_MAX
 from flintmq.spark.live.selection import SELECTIONS, QueueSelection, parse_selection
@@ -110,7 +111,7 @@ class ColumnOptions:
 def is_live(options: Mapping[str, str]) -> bool:
     """Whether options speak of a cluster rather than of store directories."""
     names = {ALIASES.get(name.lower(), name.lower()) for name in options}
-    return not names.isdisjoint({NAMESRV, *map(str.lower, SELECTIONS)})
+    return not names.isdisjoint({NAMESRV, *map(str.lower, SELECTIONS), KAFKA_SERVERS})
 
 
 def parse_columns(options: Mapping[str, str]) -> ColumnOptions:
@@ -209,6 +210,7 @@ def _refuse_unknown(given: Given, misplaced: tuple[str, ...], why: str) -> None:
         if name in _DIRECTORIES:
             raise OptionError("either a cluster is read (namesrv) or directories (load), not both")
         if known is None:
+            refuse_kafka_name(name)
             near = difflib.get_close_matches(name, _KNOWN, n=1, cutoff=0.5)
             hint = f"did you mean {_KNOWN[near[0]]}?" if near else f"known are {', '.join(NAMES)}"
             raise OptionError(f"unknown option {name!r} of live topics; {hint}")

@@ -4,11 +4,14 @@ Spark's driver is a Java process which this one starts.  Its output, and that of
 below it, goes into a log file, so that an answer on the terminal is nothing but the answer.
 """
 
+import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -58,12 +61,15 @@ def job_session(settings: SessionSettings) -> Iterator[SparkSession]:
     What Spark raises meanwhile becomes a LoggedError of one line that names the log file.
     """
     with _running(settings, settings.spark_conf()) as context:
-        session = SparkSession(context)
+        with _ended_by_interrupt(context):
+            session = SparkSession(context)
         try:
-            ship(session)
-            yield session
+            with _ended_by_interrupt(context):
+                ship(session)
+                yield session
         finally:
-            session.stop()
+            if _is_java_running(context):
+                session.stop()
 
 
 @contextmanager
@@ -72,7 +78,7 @@ def task_session(settings: SessionSettings) -> Iterator[TaskSession]:
 
     Errors become a LoggedError, as in `job_session`.
     """
-    with _running(settings, settings.task_conf()) as context:
+    with _running(settings, settings.task_conf()) as context, _ended_by_interrupt(context):
         ship_modules(context)
         yield _Tasks(context)
 
@@ -110,9 +116,65 @@ def _start(
     stack.enter_context(_environment(_pythons(settings.master)))
     stack.enter_context(hushed())
     gateway = stack.enter_context(_java_process(spark_conf, log_file))
-    context = SparkContext(conf=spark_conf, gateway=gateway)
-    stack.callback(context.stop)
+    with _sigint_kept():
+        context = SparkContext(conf=spark_conf, gateway=gateway)
+    stack.callback(_stop, context)
     return context
+
+
+@contextmanager
+def _sigint_kept() -> Iterator[None]:
+    """Leave it to the command what becomes of Ctrl-C: a context takes the signal for itself."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _ended_by_interrupt(context: SparkContext) -> Iterator[None]:
+    """End the Java process when the user interrupts the block.
+
+    The call that was interrupted still has its answer to come, and every other call would wait
+    for it.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        # The server for accumulators would print that Java has left it.
+        accumulators: Any = context._accumulatorServer
+        accumulators.shutdown()
+        _end_java(_java_of(context))
+        raise
+
+
+def _stop(context: SparkContext) -> None:
+    if _is_java_running(context):
+        context.stop()
+    else:
+        SparkContext._active_spark_context = None
+
+
+def _java_of(context: SparkContext) -> "subprocess.Popen[bytes]":
+    gateway: Any = context._gateway
+    process: subprocess.Popen[bytes] = gateway.proc
+    return process
+
+
+def _is_java_running(context: SparkContext) -> bool:
+    return _java_of(context).poll() is None
+
+
+def _end_java(process: "subprocess.Popen[bytes]") -> None:
+    """End Java so that it removes its temporary files; kill it if it takes too long."""
+    process.terminate()
+    try:
+        process.wait(_END_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 @contextmanager
@@ -127,7 +189,8 @@ def _java_process(conf: SparkConf, log_file: Path) -> Iterator[Any]:
     finally:
         # The next session of this process has a Java process of its own.
         SparkContext._gateway = SparkContext._jvm = None
-        gateway.shutdown()
+        if gateway.proc.poll() is None:
+            gateway.shutdown()
         gateway.proc.stdin.close()
         try:
             gateway.proc.wait(_END_SECONDS_MAX)
@@ -143,11 +206,22 @@ def hushed() -> Iterator[None]:
     before = [logger.disabled for logger in loggers]
     for logger in loggers:
         logger.disabled = True
+    root = logging.getLogger()
+    root.addFilter(_is_not_of_py4j)
+    py4j = logging.getLogger("py4j")
+    propagated, py4j.propagate = py4j.propagate, False
     try:
         yield
     finally:
+        root.removeFilter(_is_not_of_py4j)
+        py4j.propagate = propagated
         for logger, disabled in zip(loggers, before, strict=True):
             logger.disabled = disabled
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """Whether a record of the root logger is somebody else's; py4j logs each Ctrl-C there."""
+    return Path(record.pathname).parent.name != "py4j"
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from flintmq.spark.live.cluster_options import (
     lowered,
     parse_connection,
 )
+from flintmq.spark.live.kafka_names import refuse_kafka_name
 from flintmq.spark.live.repeat_mark import is_write_id
 from flintmq.spark.options.option_values import (
     Given,
@@ -103,6 +104,7 @@ def _refuse_unknown(given: Given) -> None:
     for name in given:
         if name in _KNOWN or name in _OF_SPARK:
             continue
+        refuse_kafka_name(name)
         near = difflib.get_close_matches(name, _KNOWN, n=1, cutoff=0.5)
         hint = f"did you mean {_KNOWN[near[0]]}?" if near else f"known are {', '.join(_NAMES)}"
         raise OptionError(f"unknown option {name!r} of the sink; {hint}")

@@ -27,6 +27,7 @@ from flintmq.spark.jobs.query.query_plan import ViewNeeds
 from flintmq.spark.jobs.query.query_views import MESSAGES
 from flintmq.spark.jobs.query.sql_query import ask_views, own_session
 from flintmq.spark.jobs.store_tables import FORMAT
+from flintmq.spark.jobs.stream.stream_start import start_text
 from flintmq.spark.live.cluster_options import ALIASES, CONNECTION_OPTIONS
 from flintmq.spark.live.live_columns import LIVE
 from flintmq.spark.live.live_options import parse_stream
@@ -104,7 +105,10 @@ class StreamProgress:
 
 
 class StreamJob:
-    """A running job; leaving the context stops it."""
+    """A running job; leaving the context stops it.
+
+    ``start_text`` says from where it reads.
+    """
 
     def __init__(
         self,
@@ -145,7 +149,9 @@ class StreamJob:
         writer = _to(table.writeStream, source, target)
         is_updated = target.rows is not None and settings.window is not None
         writer = writer.outputMode("update" if is_updated else "append")
-        writer = writer.option("checkpointLocation", self._checkpoint(target, settings))
+        checkpoint = self._checkpoint(target, settings)
+        self.start_text = start_text(checkpoint, source)
+        writer = writer.option("checkpointLocation", checkpoint)
         if settings.available_now:
             writer = writer.trigger(availableNow=True)
         elif settings.trigger_seconds is not None:
