@@ -38,10 +38,13 @@ from flintmq.broker.waiting.durable_puts import DurablePuts
 from flintmq.broker.waiting.held_pulls import HeldPulls
 from flintmq.broker.waiting.late_sends import LateSends
 from flintmq.broker.waiting.replicated_puts import ReplicatedPuts
+from flintmq.format.delivery_time import DELAY_CLASS_COUNT
+from flintmq.format.wire.bodies.delays import DelayProgress
+from flintmq.format.wire.bodies.dialect import BodyError
 from flintmq.format.wire.codes import RequestCode
 from flintmq.format.wire.headers.clients import ConsumerGroupRequest
 from flintmq.model.property_names import REAL_TOPIC
-from flintmq.model.topics import SCHEDULE_TOPIC, TRACE_TOPIC, TRANS_HALF_TOPIC
+from flintmq.model.topics import DUE_TIME_TOPICS, TRACE_TOPIC, TRANS_HALF_TOPIC, WAITING_TOPIC
 from flintmq.remoting import ConnectionLostError, RemotingServer
 from flintmq.remoting.fair_turns import FairTurns
 from flintmq.remoting.refusal_counts import RefusalCounts
@@ -55,6 +58,7 @@ from flintmq.store.errors import StoreError
 from flintmq.store.files.local_files import LocalFiles
 from flintmq.store.files.state_file import StateFile
 from flintmq.store.message_store import MessageStore
+from flintmq.store.upkeep.waiting_state import WaitingStateError
 
 if TYPE_CHECKING:
     from flintmq.access.access_control import AccessControl
@@ -274,9 +278,18 @@ def _serve_slaves(
 
 def _follow_master(context: BrokerContext) -> AbstractAsyncContextManager[Replica]:
     store = context.store
+
+    def follow_delays(progress: DelayProgress) -> None:
+        store.schedule.follow(progress.levels)
+        if progress.waiting is not None:
+            try:
+                store.waiting.progress.follow(progress.waiting)
+            except WaitingStateError as error:
+                raise BodyError(str(error)) from error
+
     return Replica.run(
         store,
-        FollowedTables(context.topics, context.groups, context.offsets, store.schedule.follow),
+        FollowedTables(context.topics, context.groups, context.offsets, follow_delays),
         dispatch=context.dispatch,
         turns=context.turns,
         sign=_signer(context.config),
@@ -294,7 +307,7 @@ def _access_control(context: BrokerContext) -> AbstractAsyncContextManager[Acces
         record = store.look(offset) if offset >= 0 else None
         if record is None:
             return None
-        is_waiting = record.topic in (SCHEDULE_TOPIC, TRANS_HALF_TOPIC)
+        is_waiting = record.topic in DUE_TIME_TOPICS or record.topic == TRANS_HALF_TOPIC
         return record.properties.get(REAL_TOPIC, record.topic) if is_waiting else record.topic
 
     return run_access_control(
@@ -437,19 +450,25 @@ async def _deliver_delayed(context: BrokerContext) -> None:
     while True:
         await asyncio.sleep(TICK_MS / 1000)
         try:
-            await context.turns.run(delivery_steps(context), "delayed messages")
+            while await context.turns.run(delivery_steps(context), "delayed messages"):
+                pass
+            if context.store.waiting.waiting_count:
+                # Tools see what waits, as they see any topic.
+                context.topics.ensure(WAITING_TOPIC, DELAY_CLASS_COUNT)
         except Exception:
             logger.exception("delayed messages could not be delivered")
 
 
-def delivery_steps(context: BrokerContext) -> Steps[None]:
-    """Deliver what is due, some messages between two interruptions."""
+def delivery_steps(context: BrokerContext) -> Steps[bool]:
+    """Deliver what is due, some messages between two interruptions; return whether more is due."""
+    store = context.store
     for _ in range(DELIVER_COUNT_MAX // DELIVER_STEP):
-        delivered = context.store.schedule.deliver_due(DELIVER_STEP)
+        delivered = store.schedule.deliver_due(DELIVER_STEP) + store.waiting.step(DELIVER_STEP)
         context.dispatch()
         if not delivered:
-            return
+            return False
         yield
+    return True
 
 
 async def _check_transactions(context: BrokerContext) -> None:

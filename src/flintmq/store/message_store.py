@@ -68,6 +68,7 @@ class MessageStore:
         self.replica = components.replica
         self.retention = components.retention
         self.schedule = components.schedule
+        self.waiting = components.waiting
         self._writer = components.writer
         self._cleaner = components.cleaner
         self._components = components
@@ -213,6 +214,7 @@ class MessageStore:
         now_ms = self.clock.now_ms()
         self.retention.clean_log(now_ms)
         self.schedule.housekeep(now_ms)
+        self.waiting.progress.housekeep(now_ms)
         if now_ms - self._sampled_ms >= SAMPLE_INTERVAL_MS or now_ms < self._sampled_ms:
             self._sampled_ms = now_ms
             self.statistics.sample(now_ms)
@@ -351,6 +353,7 @@ class MessageStore:
         info["remainHowManyDataToFlush"] = str(self.flusher.unflushed_bytes)
         for level, (offset, end) in self.schedule.progress().items():
             info[f"scheduleMessageOffset_{level}"] = f"{offset},{end}"
+        info["waitingMessageCount"] = str(self.waiting.waiting_count)
         info.update(self.retention.runtime_info())
         return info
 
@@ -370,6 +373,7 @@ class MessageStore:
             self.flush()
             self._dispatch_all()
             self.schedule.close()
+            self.waiting.close()
             self.checkpoint()
             clean = not self.dispatcher.behind and self.flags.writable
         except StoreError:

@@ -199,7 +199,7 @@ def test_a_repeated_batch_gives_the_same_rows_or_fails_whatever_became_of_its_qu
         with (
             StreamRun(cluster.namesrv, start=end, **options) as run,
             # The log is cut first, then the queue: the loss may be seen at either of the two.
-            pytest.raises(DataLossError, match="0 is deleted|between 0 and 5 are not there"),
+            pytest.raises(DataLossError, match=r"0 is deleted|between 0 and 5 are not there"),
         ):
             run.rows(start, end)
 

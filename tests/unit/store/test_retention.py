@@ -630,6 +630,7 @@ def test_the_views_are_looked_at_only_when_the_log_has_lost_a_file(
             store.log,
             dispatched=lambda: store.dispatcher.offset,
             delete_views=lambda: followed.append(store.log.min_offset),
+            keeps=lambda end_offset: False,
             flags=store.flags,
             files=disks,
             clock=clock,

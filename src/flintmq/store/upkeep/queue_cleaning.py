@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
-from flintmq.model.topics import LMQ_PREFIX, SCHEDULE_TOPIC, TRANS_OP_HALF_TOPIC
+from flintmq.model.topics import DUE_TIME_TOPICS, LMQ_PREFIX, TRANS_OP_HALF_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flintmq.store.views.key_index import KeyIndex
     from flintmq.store.views.queue_table import QueueTable, StoredQueue
 
-KEPT_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TRANS_OP_HALF_TOPIC})
+KEPT_TOPICS: Final = DUE_TIME_TOPICS | {TRANS_OP_HALF_TOPIC}
 """The broker's own topics, whose queues are kept whoever lists the live ones."""
 
 
@@ -141,7 +141,7 @@ class QueueCleaner:
             if self._dispatcher.waiting:
                 self._dispatcher.run()
             end = queue.max_physical_offset
-            return queue.topic != SCHEDULE_TOPIC and 0 <= end <= self._log.min_offset
+            return queue.topic not in DUE_TIME_TOPICS and 0 <= end <= self._log.min_offset
 
         return (yield from self._forget_those(self._queues, is_expired))
 

@@ -2,7 +2,8 @@
 
 Every ten seconds it is looked how full the disks are; above the warning ratio writes are refused
 until there is room again.  A *run*, as often, deletes up to ten log files, oldest first, never the
-last one and never one that is not durably in the queues yet:
+last one, never one that is not durably in the queues yet, and none in which messages wait for the
+time that they name (these are put again first):
 
     why there is a run                         what it may delete
     the hour is one of ``deleteWhen``          files past their time
@@ -113,6 +114,7 @@ class Retention:
         *,
         dispatched: Callable[[], int],
         delete_views: Callable[[], None],
+        keeps: Callable[[int], bool],
         flags: RunningFlags,
         files: Files,
         clock: Clock,
@@ -120,13 +122,17 @@ class Retention:
         """Describe the rules.
 
         ``dispatched`` tells up to where the log has reached the views durably, ``delete_views``
-        lets them follow a log that begins later than before.
+        lets them follow a log that begins later than before.  ``keeps`` tells whether messages wait
+        before an offset that are not delivered yet.
         """
         self._config = config
         """After how long a log file may go; whoever owns the store may change it at any time."""
         self._log = log
         self._dispatched = dispatched
         self._delete_views = delete_views
+        self._keeps = keeps
+        self._kept_path: Path | None = None
+        """The file that could not go because messages wait in it, if that was told."""
         self._flags = flags
         self._files = files
         self._queue_directory = config.root / "consumequeue"
@@ -274,6 +280,8 @@ class Retention:
         # What is not in the views yet, or could be lost from them, would leave a hole in them.
         if first is None or first.end_offset > self._dispatched():
             return None
+        if self._keeps(first.end_offset) and not self._must_go(first.path, unexpired=unexpired):
+            return None
         try:
             deleted = files.delete_expired_by_time(
                 self._config.file_reserved_hours * _HOUR_MS,
@@ -285,6 +293,19 @@ class Retention:
             logger.exception("log file not deleted durably: file=%s", first.path)
             return None
         return first.path if deleted else None
+
+    def _must_go(self, path: Path, *, unexpired: bool) -> bool:
+        """Whether a file goes although messages wait in it: only where nothing can be written.
+
+        Otherwise they are put again at the end of the log, and a later run deletes the file.
+        """
+        if unexpired and not self._flags.writable:
+            logger.warning("log file with waiting messages deleted, the disk is full: %s", path)
+            return True
+        if path != self._kept_path:
+            self._kept_path = path
+            logger.info("log file kept until its waiting messages are put again: file=%s", path)
+        return False
 
     def _retry_hung(self) -> None:
         """Remove a file that an earlier run left because somebody read it."""
