@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from flintmq.broker.broker_registrar import BrokerRegistrar
 from flintmq.broker.config import EDITABLE, SETTINGS, BrokerConfig, bloom_filter
 from flintmq.broker.context import BrokerContext
 from flintmq.broker.hosts import packed_host
+from flintmq.broker.housekeeping import start_housekeeping
 from flintmq.broker.listening_ports import bind_ports
 from flintmq.broker.live_store_settings import live_values, with_live_values
 from flintmq.broker.processors.table import request_table
@@ -31,20 +32,18 @@ from flintmq.broker.tables.group_table import GroupTable
 from flintmq.broker.tables.offset_table import OffsetTable
 from flintmq.broker.tables.queue_lock_table import QueueLocks
 from flintmq.broker.tables.topic_table import TopicTable
-from flintmq.broker.transactions.transaction_check import TransactionCheck
 from flintmq.broker.turn_watchdog import TurnWatchdog
 from flintmq.broker.waiting.cold_loads import ColdLoads
 from flintmq.broker.waiting.durable_puts import DurablePuts
 from flintmq.broker.waiting.held_pulls import HeldPulls
 from flintmq.broker.waiting.late_sends import LateSends
 from flintmq.broker.waiting.replicated_puts import ReplicatedPuts
-from flintmq.format.delivery_time import DELAY_CLASS_COUNT
 from flintmq.format.wire.bodies.delays import DelayProgress
 from flintmq.format.wire.bodies.dialect import BodyError
 from flintmq.format.wire.codes import RequestCode
 from flintmq.format.wire.headers.clients import ConsumerGroupRequest
 from flintmq.model.property_names import REAL_TOPIC
-from flintmq.model.topics import DUE_TIME_TOPICS, TRACE_TOPIC, TRANS_HALF_TOPIC, WAITING_TOPIC
+from flintmq.model.topics import DUE_TIME_TOPICS, TRACE_TOPIC, TRANS_HALF_TOPIC
 from flintmq.remoting import ConnectionLostError, RemotingServer
 from flintmq.remoting.fair_turns import FairTurns
 from flintmq.remoting.refusal_counts import RefusalCounts
@@ -64,7 +63,6 @@ if TYPE_CHECKING:
     from flintmq.access.access_control import AccessControl
     from flintmq.format.wire.command import Command
     from flintmq.remoting import Connection
-    from flintmq.remoting.fair_turns import Steps
     from flintmq.remoting.tls_listener import ServerTls
     from flintmq.store.clock import Clock
     from flintmq.store.config import StoreConfig
@@ -72,15 +70,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-EXPIRY_SCAN_MS: Final = 10_000
-SAMPLE_MS: Final = 10_000
-PERSIST_FILTERS_MS: Final = 10_000
-TICK_MS: Final = 100
 ROLL_WAIT_MS: Final = 2
 """How long the loop waits for the next file of the log; sends wait without it afterwards."""
-DELIVER_COUNT_MAX: Final = 1000
-"""Delayed messages that are delivered in one tick."""
-DELIVER_STEP: Final = 25
 DRAIN_TIMEOUT_MS: Final = 6000
 
 
@@ -150,7 +141,7 @@ async def run_broker(
             tls=outgoing_tls(config, use_tls=config.use_tls),
         )
         context.ha_server = await stack.enter_async_context(_serve_slaves(context, for_slaves))
-        stack.push_async_callback(_run_housekeeping(context))
+        stack.push_async_callback(start_housekeeping(context))
         stack.enter_context(context.watchdog.watching())
         server = await stack.enter_async_context(_listen(context, sockets, tls))
         stack.push_async_callback(_drain_puts, context)
@@ -218,7 +209,9 @@ def _make_context(
     slaves = SlaveTable(lag_size_max=store.config.ha_slave_lag_size_max)
 
     watchdog = TurnWatchdog(config.long_turn_ms)
-    statistics = BrokerStatistics(cluster=config.cluster, now_ms=clock.now_ms)
+    statistics = BrokerStatistics(
+        cluster=config.cluster, now_ms=clock.now_ms, has_queues=config.detail_statistics
+    )
     context = BrokerContext(
         live_config=live,
         clock=clock,
@@ -375,110 +368,6 @@ def _watched_turns(watchdog: TurnWatchdog) -> FairTurns:
     if watchdog.threshold_ms:
         turns.when_long(watchdog.threshold_ms / 1000, ended)
     return turns
-
-
-# -- housekeeping ------------------------------------------------------------------------------
-
-
-def _run_housekeeping(context: BrokerContext) -> Callable[[], Awaitable[None]]:
-    """Start the jobs that are done from time to time; return how to stop them."""
-
-    def expire() -> None:
-        now_ms = context.clock.now_ms()
-        context.consumers.expire(now_ms)
-        context.producers.expire(now_ms)
-        context.locks.expire(now_ms)
-
-    def sample() -> None:
-        context.statistics.sample()
-        context.daily.sample()
-
-    jobs = {
-        "expire": (expire, EXPIRY_SCAN_MS),
-        "sample": (sample, SAMPLE_MS),
-    }
-    tasks = [
-        asyncio.create_task(_repeat(job, interval_ms, context.watchdog), name=name)
-        for name, (job, interval_ms) in jobs.items()
-    ]
-    tasks.append(asyncio.create_task(_persist_offsets(context), name="persist offsets"))
-    tasks.append(asyncio.create_task(_persist_filters(context), name="persist filters"))
-    if not context.is_slave:
-        tasks.append(asyncio.create_task(_deliver_delayed(context), name="deliver"))
-        tasks.append(asyncio.create_task(_check_transactions(context), name="check transactions"))
-
-    async def stop() -> None:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    return stop
-
-
-async def _repeat(job: Callable[[], None], interval_ms: int, watchdog: TurnWatchdog) -> None:
-    while True:
-        await asyncio.sleep(interval_ms / 1000)
-        try:
-            with watchdog.measure(job.__name__):
-                job()
-        except Exception:
-            # One failure must not end what has to go on for as long as the broker does.
-            logger.exception("housekeeping failed: job=%s", job.__name__)
-
-
-async def _persist_offsets(context: BrokerContext) -> None:
-    while True:
-        await asyncio.sleep(context.config.flush_offsets_interval_ms / 1000)
-        try:
-            await context.offsets.keeper.save_in_thread()
-        except StoreError as error:
-            # The error names the file and the reason; a full disk would repeat a traceback often.
-            logger.error("consumer offsets could not be written: reason=%s", error)  # noqa: TRY400
-
-
-async def _persist_filters(context: BrokerContext) -> None:
-    while True:
-        await asyncio.sleep(PERSIST_FILTERS_MS / 1000)
-        try:
-            context.filters.clean()
-            await context.filters.keeper.save_in_thread()
-        except StoreError as error:
-            logger.error("SQL92 subscriptions could not be written: reason=%s", error)  # noqa: TRY400
-
-
-async def _deliver_delayed(context: BrokerContext) -> None:
-    while True:
-        await asyncio.sleep(TICK_MS / 1000)
-        try:
-            while await context.turns.run(delivery_steps(context), "delayed messages"):
-                pass
-            if context.store.waiting.waiting_count:
-                # Tools see what waits, as they see any topic.
-                context.topics.ensure(WAITING_TOPIC, DELAY_CLASS_COUNT)
-        except Exception:
-            logger.exception("delayed messages could not be delivered")
-
-
-def delivery_steps(context: BrokerContext) -> Steps[bool]:
-    """Deliver what is due, some messages between two interruptions; return whether more is due."""
-    store = context.store
-    for _ in range(DELIVER_COUNT_MAX // DELIVER_STEP):
-        delivered = store.schedule.deliver_due(DELIVER_STEP) + store.waiting.step(DELIVER_STEP)
-        context.dispatch()
-        if not delivered:
-            return False
-        yield
-    return True
-
-
-async def _check_transactions(context: BrokerContext) -> None:
-    check = TransactionCheck(context)
-    while True:
-        await asyncio.sleep(context.config.transaction_check_interval_ms / 1000)
-        try:
-            await context.turns.run(check.steps(), "check transactions")
-        except Exception:
-            logger.exception("transactions could not be checked")
 
 
 async def _drain_puts(context: BrokerContext) -> None:

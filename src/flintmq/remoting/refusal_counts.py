@@ -7,6 +7,9 @@ CONNECTIONS: Final = "connections"
 ADDRESS_CONNECTIONS: Final = "connections of one address"
 FAILED_HANDSHAKES: Final = "connections not made"
 HELD_PULLS: Final = "pulls that wait"
+OLD_REQUESTS: Final = "requests that waited too long"
+WAITING_SENDS: Final = "sends that wait for the disk"
+STUCK_DISK: Final = "sends while the disk is stuck"
 NEW_TOPICS: Final = "new topics a minute"
 
 

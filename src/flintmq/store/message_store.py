@@ -349,6 +349,7 @@ class MessageStore:
         info = self.statistics.runtime_info()
         info["commitLogMinOffset"] = str(self.log.min_offset)
         info["commitLogMaxOffset"] = str(self.log.readable_end)
+        info["dispatchMaxBuffer"] = str(self.dispatcher.waiting_max)
         info["dispatchBehindBytes"] = str(self.dispatcher.behind)
         info["remainHowManyDataToFlush"] = str(self.flusher.unflushed_bytes)
         for level, (offset, end) in self.schedule.progress().items():

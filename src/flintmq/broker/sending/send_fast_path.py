@@ -232,6 +232,8 @@ class SendFastPath:
         if found and (rest.partition(PAIR_END)[0] != "true" or _WAIT_START in rest):
             return False
         context = self._context
+        if context.puts.is_disk_stuck:
+            return False  # The processor refuses it, unless the settings say otherwise.
         waiting_count = context.puts.waiting_count + len(self._gathered) + more
         return waiting_count < context.config.send_queue_capacity
 
@@ -379,8 +381,8 @@ class SendFastPath:
             connection.send_all(frames)
 
     def _count(self, group: AppendGroup) -> None:
-        for (topic, _), queue_slice in group.slices.items():
-            self._context.statistics.add_put(topic, queue_slice.count, queue_slice.size)
+        for (topic, queue_id), queue_slice in group.slices.items():
+            self._context.statistics.add_put(topic, queue_id, queue_slice.count, queue_slice.size)
 
     def _answer_later(
         self,

@@ -55,8 +55,23 @@ class DurablePuts:
         self._is_scheduled = False
         self.waiting_count = 0
         """Requests whose answers wait."""
+        self._stuck_below = 0
+        """An end of a put whose time was up before the disk had it."""
         self._idle = asyncio.Event()
         self._idle.set()
+
+    @property
+    def waited_ms(self) -> int:
+        """How long the put has waited that came first; 0 if none waits."""
+        for put in self._waiting:
+            if not put.is_over:
+                return round((self._loop.time() - put.deadline + self._timeout_s) * 1000)
+        return 0
+
+    @property
+    def is_disk_stuck(self) -> bool:
+        """Whether the disk still does not have what it was given too much time for."""
+        return self._stuck_below > self._store.flusher.flushed_offset
 
     def when_done(self, result: PutResult, done: Done, *, must_wait: bool = False) -> None:
         """Call ``done`` with the final result: at once if there is nothing to wait for.
@@ -125,6 +140,8 @@ class DurablePuts:
         now = self._loop.time()
         while self._waiting and (self._waiting[0].is_over or self._waiting[0].deadline <= now):
             late = self._waiting.popleft()
+            if not late.is_over:
+                self._stuck_below = max(self._stuck_below, late.result.end_offset)
             reason = "not flushed within syncFlushTimeout"
             self._finish(late, PutStatus.FLUSH_DISK_TIMEOUT, reason)
         if self._waiting:
