@@ -18,7 +18,7 @@ from flintmq.broker.context import BrokerContext
 from flintmq.broker.hosts import packed_host
 from flintmq.broker.housekeeping import start_housekeeping
 from flintmq.broker.listening_ports import bind_ports
-from flintmq.broker.live_store_settings import live_values, with_live_values
+from flintmq.broker.live_store_settings import changed_while_open, live_values, with_live_values
 from flintmq.broker.processors.table import request_table
 from flintmq.broker.replication.ha_server import HaServer
 from flintmq.broker.replication.replica import Replica
@@ -115,6 +115,8 @@ async def run_broker(
         config = replace(config, listen_port=sockets[0].getsockname()[1])
         store_config = replace(store_config, ha_listen_port=for_slaves.getsockname()[1])
         files, clock = files or LocalFiles(), clock or SystemClock()
+        live = _live_config(config, store_config, overlay)
+        store_config = with_live_values(store_config, live.current)
         filters = _filter_table(config, store_config, files, clock)
         notes = store_config.calculate_filter_bit_map and store_config.enable_consume_queue_ext
         store = stack.enter_context(
@@ -126,7 +128,7 @@ async def run_broker(
                 roll_wait_ms=ROLL_WAIT_MS,
             )
         )
-        context = _make_context(config, store, filters, overlay)
+        context = _make_context(live, store, filters)
         stack.push_async_callback(_persist_finally, context)
         if config.acl_enable:
             context.access = await stack.enter_async_context(_access_control(context))
@@ -171,18 +173,27 @@ def _filter_table(
     return filters
 
 
+def _live_config(
+    config: BrokerConfig, store_config: StoreConfig, overlay: Path | None
+) -> LiveConfig[BrokerConfig]:
+    """Return the settings with what was changed in earlier runs."""
+    config = replace(config, **live_values(store_config))
+    live = LiveConfig(config, SETTINGS, editable=EDITABLE, overlay=overlay)
+    live.check = lambda config: with_live_values(store_config, config)
+    live.load()
+    return live
+
+
 def _make_context(
-    config: BrokerConfig, store: MessageStore, filters: FilterTable, overlay: Path | None
+    live: LiveConfig[BrokerConfig], store: MessageStore, filters: FilterTable
 ) -> BrokerContext:
-    directory, clock = store.config.root / "config", store.clock
+    directory, clock, config = store.config.root / "config", store.clock, live.current
 
     def changed(config: BrokerConfig, _: frozenset[str]) -> None:
         store.reconfigure(with_live_values(store.config, config))
 
-    config = replace(config, **live_values(store.config))
-    live = LiveConfig(config, SETTINGS, editable=EDITABLE, overlay=overlay, on_change=changed)
-    live.check = lambda config: with_live_values(store.config, config)
-    live.load()
+    live.on_change = changed
+    live.check = lambda config: changed_while_open(store.config, config)
 
     def state(name: str) -> StateFile:
         return StateFile(directory / name, files=store.files)

@@ -357,7 +357,7 @@ class _Assembly:
             self._config,
             log,
             dispatched=lambda: durability.durably_dispatched,
-            delete_views=cleaner.delete_expired_views,
+            delete_views=cleaner.expired_views,
             keeps=waiting.keeps,
             flags=self._flags,
             files=self._files,

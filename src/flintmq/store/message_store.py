@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Self
 from flintmq.model.message import MessageBatch
 from flintmq.store.assembly import StoreOptions, assemble
 from flintmq.store.clock import SystemClock
+from flintmq.store.config import FlushMode
 from flintmq.store.errors import StoreError
 from flintmq.store.files.local_files import LocalFiles
 from flintmq.store.results import PutStatus
@@ -79,12 +80,16 @@ class MessageStore:
             self._start_services()
 
     def reconfigure(self, config: StoreConfig) -> None:
-        """Use other settings from now on: of messages, reads and deletions.
+        """Use other settings from now on: of messages, reads, flushes and deletions.
 
         What is on the disk, and how it is opened, stays as it was.
         """
         self.config = config
-        self.appender.limit_sizes(config)
+        is_durable = config.flush_mode is FlushMode.SYNC
+        if is_durable != self.log.durable_reads:
+            self.log.set_durable_reads(durable_reads=is_durable)
+            self.flusher.wanted.set()
+        self.appender.reconfigure(config)
         self.reader.reconfigure(config)
         self.retention.reconfigure(config)
 
@@ -125,8 +130,8 @@ class MessageStore:
             Service(
                 "flintmq-flush",
                 self.durability.flush_step,
-                interval_ms=10 if self.log.durable_reads else config.flush_interval_ms,
-                wake=self.flusher.wanted if self.log.durable_reads else None,
+                interval_ms=lambda: 10 if self.log.durable_reads else config.flush_interval_ms,
+                wake=self.flusher.wanted,
             )
         )
         self._services.append(

@@ -159,12 +159,12 @@ class SendFastPath:
         self._shared = SharedAnswer.of(context.config)
         self._last_text = b""
         self._topics_version: DataVersion | None = None
-        store_config = context.store.config
-        self._waits = (
-            store_config.flush_mode is FlushMode.SYNC
-            or store_config.broker_role is BrokerRole.SYNC_MASTER
-        )
+        self._waits = self._waits_now()
         """Whether answers leave only when the messages are as durable as promised."""
+
+    def _waits_now(self) -> bool:
+        config = self._context.store.config
+        return config.flush_mode is FlushMode.SYNC or config.broker_role is BrokerRole.SYNC_MASTER
 
     # -- gathering ---------------------------------------------------------------------------
 
@@ -255,6 +255,7 @@ class SendFastPath:
             if (compiled := self._compiled.loaded) is not None:
                 compiled.forget()
             self._shared = SharedAnswer.of(config)
+            self._waits = self._waits_now()
             self._topics_version = version
             self._last_text = f"{CLUSTER}{NAME_END}{config.cluster}".encode()
 

@@ -46,7 +46,6 @@ class DurablePuts:
         self._store = store
         self._dispatch = dispatch
         self._loop = asyncio.get_running_loop()
-        self._is_sync = store.config.flush_mode is FlushMode.SYNC
         self._timeout_s = store.config.sync_flush_timeout_ms / 1000
         self._waiting: deque[_WaitingPut] = deque()
         """In the order of their deadlines; some at the front may be over."""
@@ -80,7 +79,8 @@ class DurablePuts:
         itself says.  RocketMQ stores retries as messages that nobody waits for, and answers a
         consumer that gives one back before it is on the disk.
         """
-        if not (result.ok and self._is_sync and (result.wait_for_flush or must_wait)):
+        is_sync = self._store.config.flush_mode is FlushMode.SYNC
+        if not (result.ok and is_sync and (result.wait_for_flush or must_wait)):
             done(result)
             return
         self.waiting_count += result.request_count

@@ -101,10 +101,7 @@ class Appender:
         self._clock = clock
         self._admission = PutAdmission(config, queues, delay_levels=delay_levels)
         self._topic_parts = self._admission.topic_parts
-        self.limit_sizes(config)
-        self._waits = (
-            config.flush_mode is FlushMode.SYNC or config.broker_role is BrokerRole.SYNC_MASTER
-        )
+        self.reconfigure(config)
         self._is_slave = config.broker_role is BrokerRole.SLAVE
         self._multi_dispatch = config.enable_multi_dispatch
         self.next_offsets: dict[tuple[str, int], int] = {}
@@ -118,8 +115,11 @@ class Appender:
         self.lock = threading.Lock()
         """Held while something is appended."""
 
-    def limit_sizes(self, config: StoreConfig) -> None:
-        """Take the largest message and record from settings."""
+    def reconfigure(self, config: StoreConfig) -> None:
+        """Take the largest message and record from settings, and whether puts wait."""
+        self._waits = (
+            config.flush_mode is FlushMode.SYNC or config.broker_role is BrokerRole.SYNC_MASTER
+        )
         self._admission.limit_sizes(config)
         self.body_size_max = self._admission.body_size_max
         self.record_size_max = self._admission.record_size_max
