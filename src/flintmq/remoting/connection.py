@@ -24,15 +24,12 @@ from flintmq.format.wire.command import (
 )
 from flintmq.format.wire.frame import FrameDecoder
 from flintmq.format.wire.remoting_errors import RemoteProtocolError
-from flintmq.remoting.errors import (
-    AnswerTimeoutError,
-    ConnectionLostError,
-    TooManyInFlightError,
-)
+from flintmq.remoting.errors import AnswerTimeoutError, ConnectionLostError, TooManyInFlightError
 from flintmq.remoting.fair_turns import LARGE_HEADER_WEIGHT, PLAIN_HEADER_SIZE, SLICE_BODY_SIZE
 from flintmq.remoting.in_flight import InFlight
 from flintmq.remoting.processors import Answer, failed, send_answer
 from flintmq.remoting.received_request import ReceivedRequest, receive
+from flintmq.remoting.refusal_counts import UNREAD_ANSWERS, WAITING_REQUESTS
 
 if TYPE_CHECKING:
     from flintmq.format.wire.command import Command
@@ -379,6 +376,7 @@ class Connection(asyncio.Protocol):
         if len(self._tasks) >= self._limits.waiting_count_max:
             if asyncio.iscoroutine(work):
                 work.close()
+            self._requests.refused.note(WAITING_REQUESTS)
             busy = f"[OVERLOAD]{len(self._tasks)} requests of this connection are waiting"
             return send_answer(self, command, Answer(ResponseCode.SYSTEM_BUSY, remark=busy))
         self._tasks.add(task := self._loop.create_task(self._finish(command, work)))
@@ -496,4 +494,5 @@ class Connection(asyncio.Protocol):
         if self._unread_answers is not None:
             self._unread_answers.note(self, size)
         if size > self._limits.write_drop_size:
+            self._requests.refused.note(UNREAD_ANSWERS)
             self.drop(f"{size} bytes were not read")

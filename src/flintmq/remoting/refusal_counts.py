@@ -10,6 +10,9 @@ HELD_PULLS: Final = "pulls that wait"
 OLD_REQUESTS: Final = "requests that waited too long"
 WAITING_SENDS: Final = "sends that wait for the disk"
 STUCK_DISK: Final = "sends while the disk is stuck"
+WAITING_REQUESTS: Final = "requests of one connection under way"
+HALF_FRAMES: Final = "unfinished frames"
+UNREAD_ANSWERS: Final = "unread answers"
 NEW_TOPICS: Final = "new topics a minute"
 
 

@@ -20,6 +20,7 @@ from flintmq.format.wire.remoting_errors import RemoteProtocolError
 from flintmq.remoting.errors import RefusedError
 from flintmq.remoting.peer import Peer
 from flintmq.remoting.processors import Answer, Request, failed, send_answer
+from flintmq.remoting.refusal_counts import RefusalCounts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,6 +124,8 @@ class RequestTable(Mapping[int, RequestHandlers]):
         self.admit = admit
         """Called once for every request, before anything else is done for it."""
         self._shed = shed
+        self.refused = RefusalCounts()
+        """What was refused because there was too much of it; a server puts its own here."""
         self._waited_s = 0.0
         """How long requests have waited that are handled now."""
         self.last_code = 0
