@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from flintmq.format.wire.bodies.delays import DelayProgress
 from flintmq.format.wire.bodies.dialect import queue_from
 from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.headers.admin import (
@@ -23,7 +24,8 @@ from flintmq.format.wire.headers.clients import ConsumerGroupRequest, ProducerGr
 from flintmq.model.message_queue import MessageQueue
 from flintmq.remoting.fair_turns import finish
 from flintmq.settings import read_properties
-from tests.kits.broker.broker_kit import START_MS, consumer, site
+from flintmq.store.upkeep.waiting_state import WaitingState
+from tests.kits.broker.broker_kit import START_MS, consumer, eventually, site
 
 
 def create(topic: str, **more: Any) -> CreateTopicRequest:
@@ -345,3 +347,19 @@ async def test_delay_offsets_are_told(tmp_path: Path) -> None:
         here.broker.context.store.schedule.deliver_due()
         found = await wire.ask(RequestCode.GET_ALL_DELAY_OFFSET)
     assert found == {"offsetTable": {1: 1}}
+
+
+async def test_how_far_messages_that_name_a_time_are_is_told_beside_delay_offsets(
+    tmp_path: Path,
+) -> None:
+    async with site(tmp_path) as here:
+        wire, store = await here.client(), here.broker.context.store
+        await wire.send("orders", properties={"TIMER_DELAY_MS": "500"})
+        here.clock.advance(500)
+        await eventually(lambda: store.waiting.delivered_count == 1)
+        store.waiting.progress.persist()
+        found = await wire.ask(RequestCode.GET_ALL_DELAY_OFFSET)
+        assert found["deliverAt"] == store.waiting.progress.saved_json()
+        progress = DelayProgress.from_json(found)
+        assert WaitingState.from_json(progress.waiting) == store.waiting.progress.saved
+        assert [bytes(record.body) for record in await wire.pull("orders")] == [b"body"]
