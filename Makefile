@@ -10,7 +10,8 @@ COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-ha
     --no-header --no-annotate --quiet --upgrade
 
 .PHONY: help run demo demo-store setup setup-broker setup-test setup-dev test test-quick check format \
-    bench bench-pipeline bench-broker bench-client bench-replication bench-turns bench-waiting soak soak-pairs docs \
+    bench bench-pipeline bench-broker bench-client bench-replication bench-turns bench-waiting bench-admin \
+    soak soak-pairs soak-members docs \
     release-check lock java node clean
 
 help: ## what the targets do
@@ -109,6 +110,9 @@ bench-turns: setup-dev ## how long others wait beside a client that asks for muc
 bench-client: setup-dev ## benchmarks of the client, beside PyPI's rocketmq where that is installed
 	$(BIN)/python -m bench.client --json bench/results-client.json $(ARGS)
 
+bench-admin: setup-dev ## how long flintmq admin takes to show its help and to answer
+	$(BIN)/python -m bench.admin_start $(ARGS)
+
 MINUTES ?= 5
 
 ifdef SEEDS
@@ -121,6 +125,10 @@ endif
 
 soak-pairs: setup-dev java ## RUNS=20 pairs of master and slave under Java clients and random faults
 	$(BIN)/python -m soak.replication --runs $(or $(RUNS),20) $(ARGS)
+
+soak-members: setup-dev java ## members of groups, ours and Java's, killed, stopped and cut off for MINUTES=5 each
+	FLINTMQ_CHURN_S=$$(( $(MINUTES) * 60 )) FLINTMQ_CHURN_SEED=$(or $(SEED),1) \
+	    $(BIN)/python -m pytest -q -s tests/interop/test_member_churn.py $(ARGS)
 
 docs: setup-dev ## the documentation site, in .run/docs; a link that leads nowhere is an error
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs .run/docs

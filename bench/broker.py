@@ -1,9 +1,10 @@
 """Benchmarks of the broker: ``make bench-broker``.  Prints a table, and writes JSON where asked.
 
 With ``--java`` the official broker runs beside ours and both are measured in turn, round by
-round, so that whatever else the machine does hits both.  Rates are given against the wall clock
-and against the processor time of the broker; a ratio is the median of the rounds, with the least
-and the greatest of them behind it.
+round, so that whatever else the machine does hits both; ``--against SRC`` does the same with
+another tree of ours, such as a clone of the commit before a change.  Rates are given against the
+wall clock and against the processor time of the broker; a ratio is the median of the rounds, with
+the least and the greatest of them behind it.
 """
 
 import argparse
@@ -140,6 +141,9 @@ def _options() -> argparse.Namespace:
         "--java-without-tls", action="store_true", help="the official broker without TLS"
     )
     parser.add_argument(
+        "--against", type=Path, metavar="SRC", help="measure another tree of ours beside"
+    )
+    parser.add_argument(
         "--without-machine-code", action="store_true", help="ours as it is without numba"
     )
     parser.add_argument("--load", choices=["go", "python"], help="default: Go where it is there")
@@ -221,7 +225,18 @@ def _kinds(work: Path, options: argparse.Namespace, errors: Console) -> dict[str
     def java(settings: Mapping[str, str]) -> Start:
         return functools.partial(java_server, tls=not options.java_without_tls, settings=settings)
 
+    def other(settings: Mapping[str, str]) -> Start:
+        return functools.partial(
+            our_server,
+            bytecode=work / "other-bytecode",
+            settings=settings,
+            source=options.against.resolve(strict=True),
+        )
+
     kinds: dict[str, Kind] = {"FlintMQ": ours}
+    if options.against is not None:
+        kinds["the other tree"] = other
+        return kinds
     reason = java_reason() if options.java else None
     if reason is not None:
         errors.print(f"without the official broker: {reason}")

@@ -72,11 +72,16 @@ class Server(NamedTuple):
 
 @contextlib.contextmanager
 def our_server(
-    work: Path, *, bytecode: Path | None = None, settings: Mapping[str, object] | None = None
+    work: Path,
+    *,
+    bytecode: Path | None = None,
+    settings: Mapping[str, object] | None = None,
+    source: Path | None = None,
 ) -> Iterator[Server]:
     """Run ``flintmq serve`` as it comes: a name server and a broker in one process.
 
     With ``bytecode``, compiled modules are kept there, also where the shell forbids them.
+    With ``source``, another tree of ours is run, the ``src`` of a clone at another commit.
     """
     command = [sys.executable, "-m", "flintmq", "serve", "--data", str(work / "data")]
     command += ["--namesrv-port", "0", "--broker-port", "0", "--log-level", "warning"]
@@ -86,6 +91,8 @@ def our_server(
     if bytecode is not None:
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         environment["PYTHONPYCACHEPREFIX"] = str(bytecode)
+    if source is not None:
+        environment["PYTHONPATH"] = str(source)
     started = time.perf_counter()
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=environment
@@ -95,7 +102,8 @@ def our_server(
         line = process.stdout.readline()
         seconds = time.perf_counter() - started
         words = dict(word.split("=", 1) for word in line.split()[1:])
-        yield Server("FlintMQ", words["broker"], process.pid, seconds, words["namesrv"])
+        name = "FlintMQ" if source is None else "the other tree"
+        yield Server(name, words["broker"], process.pid, seconds, words["namesrv"])
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=STOP_TIMEOUT_S)

@@ -2,12 +2,14 @@
 
 import asyncio
 import inspect
+from collections.abc import Iterator
 from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.kits.leftovers import LEAVES_NOTHING, no_task_left
+from flintmq.client.loop_thread import LoopThread
+from tests.kits.leftovers import LEAVES_NOTHING, no_task_left, nothing_left
 
 DEADLINE_S: Final = 60
 """How long a coroutine may take; ``pytest.mark.deadline(seconds)`` gives a test another time."""
@@ -35,3 +37,20 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
     asyncio.run(limited())
     return True
+
+
+@pytest.fixture(scope="session")
+def first_loop() -> None:
+    """Have uvloop open the pipe that it keeps for the whole process."""
+    LoopThread().close()
+
+
+@pytest.fixture
+def leaves_nothing(tmp_path_factory: pytest.TempPathFactory, first_loop: None) -> Iterator[None]:
+    """Fail a test that leaves a thread, a task, a descriptor or a temporary directory.
+
+    All tests of the client use it: those of ``tests/unit/client`` by themselves, modules elsewhere
+    by ``pytest.mark.usefixtures(LEAVES_NOTHING)``.
+    """
+    with nothing_left(tmp_path_factory.mktemp("temporary")):
+        yield

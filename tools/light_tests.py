@@ -36,6 +36,7 @@ class Need(NamedTuple):
 
 NEEDS: Final = (
     Need("tests/property/test_append_group.py", None, "numba"),
+    Need("tests/property/test_bulk_recovery.py", None, "numba"),
     Need("tests/property/test_two_engines.py", None, "pyspark"),
     Need("tests/property/test_send_fast_path.py", None, "numba"),
     # It makes PySpark unfindable, and expects to hear of that rather than of PyArrow.

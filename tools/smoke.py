@@ -159,6 +159,7 @@ CHECKS: Final[dict[str, tuple[Callable[[], str], ...]]] = {
     "fast": (check_machine_code,),
     "spark": (check_spark, check_machine_code),
     "console": (lambda: check_packages("starlette", "uvicorn"),),
+    "docs": (lambda: check_packages("furo", "myst_parser", "sphinx"),),
     "test": (lambda: check_packages("hypothesis", "pytest", "xdist"),),
     "dev": (lambda: check_packages("hypothesis", "mypy", "pytest", "xdist"),),
 }

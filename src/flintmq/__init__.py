@@ -64,9 +64,11 @@ if TYPE_CHECKING:
         TransactionState,
     )
     from flintmq.client.options import ClientOptions, Credentials
+    from flintmq.client.options_file import load_options
     from flintmq.client.producing.batch_failure import BatchFailedError
     from flintmq.client.producing.producer import AsyncProducer, SendHook
     from flintmq.client.producing.producer_settings import ProducerSettings
+    from flintmq.client.producing.queue_choice import QueueSelector
     from flintmq.client.pulling.lite_pull_consumer import AsyncLitePullConsumer
     from flintmq.client.pulling.lite_pull_settings import LitePullSettings
     from flintmq.client.pulling.pull_consumer import AsyncPullConsumer
@@ -123,6 +125,7 @@ __all__ = [
     "PullStatus",
     "PushConsumer",
     "PushSettings",
+    "QueueSelector",
     "QueueStrategy",
     "ReceivedMessage",
     "RemotingError",
@@ -149,6 +152,7 @@ __all__ = [
     "__version__",
     "averagely",
     "by_circle",
+    "load_options",
 ]
 
 _HOMES: Final = {
@@ -196,6 +200,7 @@ _HOMES: Final = {
     "PullStatus": "flintmq.client.pulling.puller",
     "PushConsumer": "flintmq.client.blocking",
     "PushSettings": "flintmq.client.consuming.push_settings",
+    "QueueSelector": "flintmq.client.producing.queue_choice",
     "QueueStrategy": "flintmq.client.assigning.strategies",
     "ReceivedMessage": "flintmq.client.messaging.messages",
     "RemotingError": "flintmq.remoting",
@@ -220,6 +225,7 @@ _HOMES: Final = {
     "UsageError": "flintmq.client.errors",
     "averagely": "flintmq.client.assigning.strategies",
     "by_circle": "flintmq.client.assigning.strategies",
+    "load_options": "flintmq.client.options_file",
 }
 """Where the public names live.  They are loaded when asked for: tools need no client."""
 

@@ -18,7 +18,7 @@ from flintmq.namesrv import NamesrvConfig, run_namesrv
 from tests.kits.golden.recorded_frames import Recorded, conversation
 from tests.kits.golden.replay_meaning import differences, meaning
 from tests.kits.golden.replay_rules import Allowed, unexpected
-from tests.kits.golden.replaying import MAIN_RUN, UNRECORDED_TOPICS, Difference, replay
+from tests.kits.golden.replaying import MAIN_RUN, UNRECORDED_TOPICS, replay
 
 COMPARED_MIN: Final = 900
 DEADLINE_S: Final = 120
@@ -113,15 +113,13 @@ ALLOWED: Final = (
 )
 
 
+@pytest.mark.deadline(DEADLINE_S)
 @pytest.mark.parametrize("notation", ["json", "rocketmq"])
-def test_the_recorded_run_is_answered_as_it_was(notation: str, tmp_path: Path) -> None:
-    async def main() -> tuple[list[Difference], int]:
-        async with asyncio.timeout(DEADLINE_S), replay(tmp_path, notation) as playing:
-            await playing.prepare(UNRECORDED_TOPICS)
-            found = [one for name in MAIN_RUN for one in await playing.play(name)]
-            return found, playing.compared
-
-    found, compared = asyncio.run(main())
+async def test_the_recorded_run_is_answered_as_it_was(notation: str, tmp_path: Path) -> None:
+    async with replay(tmp_path, notation) as playing:
+        await playing.prepare(UNRECORDED_TOPICS)
+        found = [one for name in MAIN_RUN for one in await playing.play(name)]
+        compared = playing.compared
     assert unexpected(found, ALLOWED) == []
     assert compared >= COMPARED_MIN
     if notation == "rocketmq":
@@ -137,26 +135,24 @@ def test_the_run_is_held_in_the_order_of_the_recording() -> None:
     assert MAIN_RUN[-1] == "offline"
 
 
+@pytest.mark.deadline(DEADLINE_S)
 @pytest.mark.parametrize("notation", ["json", "rocketmq"])
-def test_a_name_server_registers_and_unregisters_a_java_broker(
+async def test_a_name_server_registers_and_unregisters_a_java_broker(
     notation: str, tmp_path: Path
 ) -> None:
-    async def main() -> None:
-        config = NamesrvConfig(
-            listen_port=0, bind_address="127.0.0.1", kv_config_path=tmp_path / "kvConfig.json"
-        )
-        async with asyncio.timeout(DEADLINE_S), run_namesrv(config) as namesrv:
-            reader, writer = await asyncio.open_connection("127.0.0.1", namesrv.port)
-            await exchange(reader, writer, conversation(f"{notation}/register-broker"))
-            assert namesrv.routes.route("BenchmarkTest") is not None
-            frames = conversation(f"{notation}/unregister-broker")
-            leaving = tuple(one for one in frames if RequestCode.UNREGISTER_BROKER in codes(one))
-            await exchange(reader, writer, leaving)
-            assert namesrv.routes.route("BenchmarkTest") is None
-            writer.close()
-            await writer.wait_closed()
-
-    asyncio.run(main())
+    config = NamesrvConfig(
+        listen_port=0, bind_address="127.0.0.1", kv_config_path=tmp_path / "kvConfig.json"
+    )
+    async with run_namesrv(config) as namesrv:
+        reader, writer = await asyncio.open_connection("127.0.0.1", namesrv.port)
+        await exchange(reader, writer, conversation(f"{notation}/register-broker"))
+        assert namesrv.routes.route("BenchmarkTest") is not None
+        frames = conversation(f"{notation}/unregister-broker")
+        leaving = tuple(one for one in frames if RequestCode.UNREGISTER_BROKER in codes(one))
+        await exchange(reader, writer, leaving)
+        assert namesrv.routes.route("BenchmarkTest") is None
+        writer.close()
+        await writer.wait_closed()
 
 
 def codes(recorded: Recorded) -> tuple[int, int | None]:

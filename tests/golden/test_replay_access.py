@@ -3,7 +3,6 @@
 The accounts are those of the recording: an administrator, and a user with rights to one topic.
 """
 
-import asyncio
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +15,7 @@ from flintmq.format.wire.signature import signed_fields
 from tests.kits.broker.access_kit import write_accounts
 from tests.kits.golden.recorded_frames import FRAMES, conversation
 from tests.kits.golden.replay_rules import Allowed, unexpected
-from tests.kits.golden.replaying import Difference, Replay, replay
+from tests.kits.golden.replaying import Replay, replay
 
 DEADLINE_S: Final = 60
 SECRETS: Final = {"goldenAdmin": "golden-secret-1", "goldenUser": "golden-secret-2"}
@@ -74,24 +73,21 @@ async def make_topics(playing: Replay, names: dict[str, int]) -> None:
         assert (await peer.answer(number)).code == ResponseCode.SUCCESS
 
 
+@pytest.mark.deadline(DEADLINE_S)
 @pytest.mark.parametrize("notation", ["json", "rocketmq"])
-def test_accounts_are_allowed_and_denied_what_they_were(notation: str, tmp_path: Path) -> None:
+async def test_accounts_are_allowed_and_denied_what_they_were(
+    notation: str, tmp_path: Path
+) -> None:
     names = acl_run()
     assert len(names) == 11
     path = write_accounts(tmp_path / "home", ACCOUNTS)
     settings = {"aclEnable": "true", "aclFile": str(path)}
 
-    async def main() -> tuple[list[Difference], int]:
-        async with (
-            asyncio.timeout(DEADLINE_S),
-            replay(tmp_path, notation, names, settings) as playing,
-        ):
-            playing.secrets.update(SECRETS)
-            await make_topics(playing, {"golden-orders": 4, "golden-tx": 4})
-            found = [one for name in names for one in await playing.play(name)]
-            return found, playing.compared
-
-    found, compared = asyncio.run(main())
+    async with replay(tmp_path, notation, names, settings) as playing:
+        playing.secrets.update(SECRETS)
+        await make_topics(playing, {"golden-orders": 4, "golden-tx": 4})
+        found = [one for name in names for one in await playing.play(name)]
+        compared = playing.compared
     assert unexpected(found, ALLOWED) == []
     assert compared >= 85
     assert "newUser1" not in path.read_text()

@@ -4,7 +4,6 @@
 whose arrival was not recorded.  In ``mixed`` only the client writes binary headers.
 """
 
-import asyncio
 import itertools
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +20,7 @@ from flintmq.format.wire.headers.send import SendMessageRequestV2
 from tests.kits.golden.recorded_frames import Recorded, conversation
 from tests.kits.golden.replay_peer import Peer
 from tests.kits.golden.replay_rules import Allowed, unexpected
-from tests.kits.golden.replaying import UNRECORDED_TOPICS, Difference, Replay, replay
+from tests.kits.golden.replaying import UNRECORDED_TOPICS, Replay, replay
 
 DEADLINE_S: Final = 60
 FAST_CHANNEL: Final = -2
@@ -119,35 +118,31 @@ ALLOWED_IN_MIXED: Final = (
 )
 
 
+@pytest.mark.deadline(DEADLINE_S)
 @pytest.mark.parametrize("notation", ["json", "rocketmq"])
-def test_fast_channel_trace_and_raw_requests_are_answered_as_they_were(
+async def test_fast_channel_trace_and_raw_requests_are_answered_as_they_were(
     notation: str, tmp_path: Path
 ) -> None:
-    async def main() -> tuple[list[Difference], int]:
-        async with asyncio.timeout(DEADLINE_S), replay(tmp_path, notation, ONLINE_RUN) as playing:
-            await playing.prepare({"golden-orders": 4, "golden-tx": 4})
-            playing.ports["broker"] += FAST_CHANNEL
-            found = await playing.play("vip")
-            playing.ports["broker"] -= FAST_CHANNEL
-            found += await playing.play("trace")
-            await bring_online(playing, conversation(f"{notation}/admin-raw"))
-            found += await playing.play("admin-raw")
-            return found, playing.compared
-
-    found, compared = asyncio.run(main())
+    async with replay(tmp_path, notation, ONLINE_RUN) as playing:
+        await playing.prepare({"golden-orders": 4, "golden-tx": 4})
+        playing.ports["broker"] += FAST_CHANNEL
+        found = await playing.play("vip")
+        playing.ports["broker"] -= FAST_CHANNEL
+        found += await playing.play("trace")
+        await bring_online(playing, conversation(f"{notation}/admin-raw"))
+        found += await playing.play("admin-raw")
+        compared = playing.compared
     rules = ALLOWED if notation == "json" else (*ALLOWED, *OWN_NOTATION)
     assert unexpected(found, rules) == []
     assert compared >= 105
 
 
-def test_a_binary_client_of_json_servers_is_answered_as_it_was(tmp_path: Path) -> None:
-    async def main() -> tuple[list[Difference], int]:
-        async with asyncio.timeout(DEADLINE_S), replay(tmp_path, "mixed", MIXED_RUN) as playing:
-            await playing.prepare(UNRECORDED_TOPICS)
-            found = [one for name in MIXED_RUN for one in await playing.play(name)]
-            return found, playing.compared
-
-    found, compared = asyncio.run(main())
+@pytest.mark.deadline(DEADLINE_S)
+async def test_a_binary_client_of_json_servers_is_answered_as_it_was(tmp_path: Path) -> None:
+    async with replay(tmp_path, "mixed", MIXED_RUN) as playing:
+        await playing.prepare(UNRECORDED_TOPICS)
+        found = [one for name in MIXED_RUN for one in await playing.play(name)]
+        compared = playing.compared
     assert unexpected(found, ALLOWED_IN_MIXED) == []
     assert compared >= 101
     assert all(any(rule.covers(one) for one in found) for rule in ALLOWED_IN_MIXED)

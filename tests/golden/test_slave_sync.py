@@ -1,6 +1,5 @@
 """What a Java slave asked its master and what it was told, taken over by our slave."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -40,49 +39,44 @@ class RecordedMaster:
         return self._answers[code]
 
 
-def test_our_slave_takes_over_the_tables_that_were_recorded(tmp_path: Path) -> None:
-    async def main() -> None:
-        files, config = LocalFiles(), BrokerConfig()
+async def test_our_slave_takes_over_the_tables_that_were_recorded(tmp_path: Path) -> None:
+    files, config = LocalFiles(), BrokerConfig()
 
-        def state(name: str) -> StateFile:
-            return StateFile(tmp_path / name, files=files)
+    def state(name: str) -> StateFile:
+        return StateFile(tmp_path / name, files=files)
 
-        topics = TopicTable(
-            state("topics.json"),
-            config=lambda: config,
-            now_ms=lambda: 1,
-            delay_level_count=18,
-            refused=RefusalCounts(),
-        )
-        groups = GroupTable(
-            state("subscriptionGroup.json"), config=lambda: config, now_ms=lambda: 1
-        )
-        offsets = OffsetTable(state("consumerOffset.json"))
-        delays: list[Any] = []
-        tables = FollowedTables(topics, groups, offsets, delays.append)
-        master = RecordedMaster()
-        await TableSync(tables, FairTurns(), master).run("recorded")  # type: ignore[arg-type]
-        assert master.asked == [
-            RequestCode.GET_ALL_TOPIC_CONFIG,
-            RequestCode.GET_ALL_CONSUMER_OFFSET,
-            RequestCode.GET_ALL_DELAY_OFFSET,
-            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
-        ]
-        told = loads_body((await master.call("", 21, timeout_ms=0)).body)
-        assert {topic.name for topic in topics} == set(told["topicConfigTable"])
-        assert topics.version.counter == told["dataVersion"]["counter"]
-        assert offsets.get("golden-group-online", "golden-orders", 0) == 3
-        assert offsets.get("golden-group-tracedc", "golden-orders", 0) == 2
-        assert delays == [DelayProgress({3: 1})]
-        assert groups.version.counter == 3
-        # A second look changes nothing.
-        await TableSync(tables, FairTurns(), master).run("recorded")  # type: ignore[arg-type]
-        assert topics.version.counter == told["dataVersion"]["counter"]
-
-    asyncio.run(main())
+    topics = TopicTable(
+        state("topics.json"),
+        config=lambda: config,
+        now_ms=lambda: 1,
+        delay_level_count=18,
+        refused=RefusalCounts(),
+    )
+    groups = GroupTable(state("subscriptionGroup.json"), config=lambda: config, now_ms=lambda: 1)
+    offsets = OffsetTable(state("consumerOffset.json"))
+    delays: list[Any] = []
+    tables = FollowedTables(topics, groups, offsets, delays.append)
+    master = RecordedMaster()
+    await TableSync(tables, FairTurns(), master).run("recorded")  # type: ignore[arg-type]
+    assert master.asked == [
+        RequestCode.GET_ALL_TOPIC_CONFIG,
+        RequestCode.GET_ALL_CONSUMER_OFFSET,
+        RequestCode.GET_ALL_DELAY_OFFSET,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    ]
+    told = loads_body((await master.call("", 21, timeout_ms=0)).body)
+    assert {topic.name for topic in topics} == set(told["topicConfigTable"])
+    assert topics.version.counter == told["dataVersion"]["counter"]
+    assert offsets.get("golden-group-online", "golden-orders", 0) == 3
+    assert offsets.get("golden-group-tracedc", "golden-orders", 0) == 2
+    assert delays == [DelayProgress({3: 1})]
+    assert groups.version.counter == 3
+    # A second look changes nothing.
+    await TableSync(tables, FairTurns(), master).run("recorded")  # type: ignore[arg-type]
+    assert topics.version.counter == told["dataVersion"]["counter"]
 
 
-def test_our_name_server_tells_of_a_slave_as_recorded(tmp_path: Path) -> None:
+async def test_our_name_server_tells_of_a_slave_as_recorded(tmp_path: Path) -> None:
     """The registration of the recorded slave is answered as it was, and so are its observers."""
     lines = conversation("json/slave-sync")
     register = next(one for one in lines if one.line["code"] == RequestCode.REGISTER_BROKER)
@@ -94,44 +88,41 @@ def test_our_name_server_tells_of_a_slave_as_recorded(tmp_path: Path) -> None:
     )
     told = answered.ext_fields
 
-    async def main() -> None:
-        config = NamesrvConfig(
-            listen_port=0,
-            kv_config_path=tmp_path / "kv.json",
-            config_store_path=tmp_path / "namesrv.properties",
+    config = NamesrvConfig(
+        listen_port=0,
+        kv_config_path=tmp_path / "kv.json",
+        config_store_path=tmp_path / "namesrv.properties",
+    )
+    async with run_namesrv(config) as namesrv, RemotingClient() as client:
+
+        async def ask(code: RequestCode, header: Any = None, body: bytes = b"") -> Command:
+            answer = await client.call(namesrv.address, code, header, body, timeout_ms=5000)
+            assert answer.code == ResponseCode.SUCCESS, answer
+            return answer
+
+        slave = RegisterBrokerRequest.decode(register.ext_fields)
+        master = RegisterBrokerRequest(
+            broker_name=slave.broker_name,
+            broker_addr=told["masterAddr"],
+            cluster_name=slave.cluster_name,
+            ha_server_addr=told["haServerAddr"],
+            broker_id=0,
         )
-        async with run_namesrv(config) as namesrv, RemotingClient() as client:
-
-            async def ask(code: RequestCode, header: Any = None, body: bytes = b"") -> Command:
-                answer = await client.call(namesrv.address, code, header, body, timeout_ms=5000)
-                assert answer.code == ResponseCode.SUCCESS, answer
-                return answer
-
-            slave = RegisterBrokerRequest.decode(register.ext_fields)
-            master = RegisterBrokerRequest(
-                broker_name=slave.broker_name,
-                broker_addr=told["masterAddr"],
-                cluster_name=slave.cluster_name,
-                ha_server_addr=told["haServerAddr"],
-                broker_id=0,
-            )
-            table = loads_body(topics.command.body)
-            body = dumps_body({"filterServerList": [], "topicConfigSerializeWrapper": table})
-            await ask(RequestCode.REGISTER_BROKER, master, body)
-            answer = await ask(RequestCode.REGISTER_BROKER, slave, register.command.body)
-            assert answer.ext_fields == told
-            for name, code in (
-                ("json/admin-topicRoute-slave", RequestCode.GET_ROUTEINFO_BY_TOPIC),
-                ("json/admin-clusterList-slave", RequestCode.GET_BROKER_CLUSTER_INFO),
-            ):
-                recorded = conversation(name)
-                asked = next(one for one in recorded if one.line["code"] == code)
-                wanted = next(one for one in recorded if one.line.get("requestCode") == code)
-                header = RouteRequest.decode(asked.ext_fields) if asked.ext_fields else None
-                found = loads_body((await ask(code, header)).body)
-                assert texts(found) == texts(loads_body(wanted.command.body))
-
-    asyncio.run(main())
+        table = loads_body(topics.command.body)
+        body = dumps_body({"filterServerList": [], "topicConfigSerializeWrapper": table})
+        await ask(RequestCode.REGISTER_BROKER, master, body)
+        answer = await ask(RequestCode.REGISTER_BROKER, slave, register.command.body)
+        assert answer.ext_fields == told
+        for name, code in (
+            ("json/admin-topicRoute-slave", RequestCode.GET_ROUTEINFO_BY_TOPIC),
+            ("json/admin-clusterList-slave", RequestCode.GET_BROKER_CLUSTER_INFO),
+        ):
+            recorded = conversation(name)
+            asked = next(one for one in recorded if one.line["code"] == code)
+            wanted = next(one for one in recorded if one.line.get("requestCode") == code)
+            header = RouteRequest.decode(asked.ext_fields) if asked.ext_fields else None
+            found = loads_body((await ask(code, header)).body)
+            assert texts(found) == texts(loads_body(wanted.command.body))
 
 
 def texts(value: Any) -> Any:

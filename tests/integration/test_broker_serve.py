@@ -49,19 +49,16 @@ def broker_properties(root: Path) -> list[str]:
     ]
 
 
-def test_a_group_is_ready_at_its_default_size_and_ends_with_code_0(tmp_path: Path) -> None:
+async def test_a_group_is_ready_at_its_default_size_and_ends_with_code_0(tmp_path: Path) -> None:
     with serving(tmp_path / "data", small=False) as group:
         assert group.ready_line.endswith(f"data={tmp_path / 'data'}")
         assert not group.namesrv.endswith(":0")
         size = reserved_size(tmp_path / "data")
 
-        async def main() -> None:
-            async with RemotingClient() as client:
-                stored = await send(client, group.brokers[0], b"first")
-                assert stored.queue_offset == 0
-                await eventually_routed(client, group.namesrv, {group.brokers[0]})
-
-        run(main())
+        async with RemotingClient() as client:
+            stored = await send(client, group.brokers[0], b"first")
+            assert stored.queue_offset == 0
+            await eventually_routed(client, group.namesrv, {group.brokers[0]})
         ended = group.stop()
     assert ended.code == EXIT_FINE
     assert not ended.complaints
@@ -110,22 +107,19 @@ def test_what_was_acknowledged_under_load_is_there_after_a_stop(
     assert load.acknowledged.items() <= served.items()
 
 
-def test_two_brokers_both_serve(tmp_path: Path) -> None:
+async def test_two_brokers_both_serve(tmp_path: Path) -> None:
     with serving(tmp_path / "data", "--brokers", "2") as group:
         assert len(set(group.brokers)) == 2
 
-        async def main() -> None:
-            async with RemotingClient() as client:
-                for address in group.brokers:
-                    for number in range(10):
-                        await send(client, address, b"%s %d" % (address.encode(), number))
-                await eventually_routed(client, group.namesrv, set(group.brokers))
-                for address in group.brokers:
-                    bodies = await read_queue(client, address, 0)
-                    expected = [b"%s %d" % (address.encode(), number) for number in range(10)]
-                    assert list(bodies.values()) == expected
-
-        run(main())
+        async with RemotingClient() as client:
+            for address in group.brokers:
+                for number in range(10):
+                    await send(client, address, b"%s %d" % (address.encode(), number))
+            await eventually_routed(client, group.namesrv, set(group.brokers))
+            for address in group.brokers:
+                bodies = await read_queue(client, address, 0)
+                expected = [b"%s %d" % (address.encode(), number) for number in range(10)]
+                assert list(bodies.values()) == expected
         parts = children(group.pid)
         assert len(parts) == 2
         ended = group.stop()
@@ -136,7 +130,7 @@ def test_two_brokers_both_serve(tmp_path: Path) -> None:
         assert not (directory / "store" / "abort").exists()
 
 
-def test_a_whole_cluster_with_slaves_and_name_servers(tmp_path: Path) -> None:
+async def test_a_whole_cluster_with_slaves_and_name_servers(tmp_path: Path) -> None:
     options = ("--brokers", "2", "--replicas", "1", "--namesrvs", "2")
     with serving(tmp_path / "data", *options, "--set=haSendHeartbeatInterval=100") as group:
         assert len(set(group.brokers)) == 2
@@ -144,14 +138,11 @@ def test_a_whole_cluster_with_slaves_and_name_servers(tmp_path: Path) -> None:
         assert len(set(namesrvs)) == 2
         assert len(children(group.pid)) == 4
 
-        async def main() -> None:
-            async with RemotingClient() as client:
-                for address in group.brokers:
-                    await send(client, address, address.encode())
-                for namesrv in namesrvs:
-                    await eventually_routed(client, namesrv, {*group.brokers, *group.slaves})
-
-        run(main())
+        async with RemotingClient() as client:
+            for address in group.brokers:
+                await send(client, address, address.encode())
+            for namesrv in namesrvs:
+                await eventually_routed(client, namesrv, {*group.brokers, *group.slaves})
         for name in ("broker-a", "broker-b"):
             directory = tmp_path / "data" if name == "broker-a" else tmp_path / "data" / name
             slave = tmp_path / "data" / f"{name}-slave-1"
@@ -161,25 +152,22 @@ def test_a_whole_cluster_with_slaves_and_name_servers(tmp_path: Path) -> None:
     assert not ended.complaints
 
 
-def test_a_broker_that_dies_is_started_again_and_the_others_go_on(tmp_path: Path) -> None:
+async def test_a_broker_that_dies_is_started_again_and_the_others_go_on(tmp_path: Path) -> None:
     with serving(tmp_path / "data", "--brokers", "2") as group:
         first, second = children(group.pid)
 
-        async def main() -> None:
-            async with RemotingClient() as client:
-                for address in group.brokers:
-                    await send(client, address, b"before")
-                os.kill(second, signal.SIGKILL)
-                await eventually(lambda: set(children(group.pid)) - {first, second} != set())
-                assert first in children(group.pid)
-                await send(client, group.brokers[0], b"meanwhile")
-                # It has the same port, and what was acknowledged.
-                await eventually_up(client, group.brokers[1])
-                bodies = await read_queue(client, group.brokers[1], 0)
-                assert list(bodies.values())[:1] == [b"before"]
-                await eventually(lambda: group.serve.has_logged("broker up again: name=broker-b"))
-
-        run(main())
+        async with RemotingClient() as client:
+            for address in group.brokers:
+                await send(client, address, b"before")
+            os.kill(second, signal.SIGKILL)
+            await eventually(lambda: set(children(group.pid)) - {first, second} != set())
+            assert first in children(group.pid)
+            await send(client, group.brokers[0], b"meanwhile")
+            # It has the same port, and what was acknowledged.
+            await eventually_up(client, group.brokers[1])
+            bodies = await read_queue(client, group.brokers[1], 0)
+            assert list(bodies.values())[:1] == [b"before"]
+            await eventually(lambda: group.serve.has_logged("broker up again: name=broker-b"))
         ended = group.stop()
     assert ended.code == EXIT_FINE
     assert not ended.complaints
@@ -199,42 +187,35 @@ async def eventually_up(client: RemotingClient, address: str) -> None:
             return
 
 
-def test_brokers_with_one_directory_for_logs_have_each_their_own(tmp_path: Path) -> None:
+async def test_brokers_with_one_directory_for_logs_have_each_their_own(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     with serving(tmp_path / "data", "--brokers", "2", f"--set=storePathCommitLog={logs}") as group:
-
-        async def main() -> None:
-            async with RemotingClient() as client:
-                for address in group.brokers:
-                    await send(client, address, address.encode())
-                for address in group.brokers:
-                    bodies = await read_queue(client, address, 0)
-                    assert list(bodies.values()) == [address.encode()]
-
-        run(main())
+        async with RemotingClient() as client:
+            for address in group.brokers:
+                await send(client, address, address.encode())
+            for address in group.brokers:
+                bodies = await read_queue(client, address, 0)
+                assert list(bodies.values()) == [address.encode()]
         assert group.stop().code == EXIT_FINE
     for directory, address in zip((logs, tmp_path / "logs-broker-b"), group.brokers, strict=True):
         (log,) = (path for path in directory.iterdir() if path.name == "0" * 20)
         assert address.encode() in log.read_bytes()
 
 
-def test_a_name_cannot_forge_a_line_of_the_log(tmp_path: Path) -> None:
+async def test_a_name_cannot_forge_a_line_of_the_log(tmp_path: Path) -> None:
     forged = "g\n2026-01-01T00:00:00.000 ERROR flintmq.store: all is lost\x1b[2J"
     process = ServeProcess("broker", *broker_properties(tmp_path / "store"))
     try:
         address = process.wait_for("The broker[").split(", ")[1].split("]")[0]
 
-        async def main() -> None:
-            beat = Heartbeat(client_id="c", consumers=(ConsumerData(group=forged),))
-            async with RemotingClient() as client:
-                code, body = RequestCode.HEART_BEAT, encode_heartbeat(beat)
-                await client.call(address, code, None, body, timeout_ms=10_000)
-                header = DeleteGroupRequest(group_name=forged)
-                code = RequestCode.DELETE_SUBSCRIPTIONGROUP
-                answer = await client.call(address, code, header, timeout_ms=10_000)
-                assert answer.code == ResponseCode.SUCCESS
-
-        run(main())
+        beat = Heartbeat(client_id="c", consumers=(ConsumerData(group=forged),))
+        async with RemotingClient() as client:
+            code, body = RequestCode.HEART_BEAT, encode_heartbeat(beat)
+            await client.call(address, code, None, body, timeout_ms=10_000)
+            header = DeleteGroupRequest(group_name=forged)
+            code = RequestCode.DELETE_SUBSCRIPTIONGROUP
+            answer = await client.call(address, code, header, timeout_ms=10_000)
+            assert answer.code == ResponseCode.SUCCESS
         ended = process.stop()
     finally:
         process.close()

@@ -10,10 +10,11 @@ import pytest
 from flintmq import ConsumeFrom, LitePullConsumer
 from flintmq.format.compression import CompressionType
 from flintmq.format.sys_flag import COMPRESSED, compression_type
+from tests.kits.leftovers import LEAVES_NOTHING
 from tests.kits.processes.java_clients import HEAP_FLAGS, find_clients
 from tests.kits.processes.serving import Serving
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.usefixtures(LEAVES_NOTHING)]
 
 REPEATS: Final = 5000
 JAVA_TIMEOUT_S: Final = 60

@@ -20,12 +20,17 @@ from flintmq import (
     ReceivedMessage,
 )
 from flintmq.client.errors import ResponseError
+from tests.kits.leftovers import LEAVES_NOTHING
 from tests.kits.processes.java_clients import HEAP_FLAGS, HURRY_FLAGS, find_clients
 from tests.kits.processes.java_cluster import HOST, JavaCluster
 from tests.kits.processes.java_process import JavaProcess
 from tests.kits.processes.java_toolchain import JavaToolchain
 
-pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("client-consumers")]
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.xdist_group("client-consumers"),
+    pytest.mark.usefixtures(LEAVES_NOTHING),
+]
 
 QUEUE_COUNT: Final = 4
 BATCH_COUNT: Final = 12

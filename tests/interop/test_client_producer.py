@@ -18,10 +18,11 @@ from flintmq.client.options import ClientOptions
 from flintmq.client.pulling.puller import Puller
 from flintmq.format.compression import CompressionType
 from flintmq.format.subscription import build_subscription
+from tests.kits.leftovers import LEAVES_NOTHING
 from tests.kits.processes.java_cluster import HOST, JavaCluster
 from tests.kits.processes.java_toolchain import JavaToolchain
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.usefixtures(LEAVES_NOTHING)]
 
 SETTINGS = {
     "brokerName": "java-a",

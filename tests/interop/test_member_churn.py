@@ -21,10 +21,11 @@ from flintmq import Message, Producer, SendFailedError
 from flintmq.broker.tables.queue_lock_table import EXPIRY_MS
 from flintmq.client.assigning.process_queue import LOCK_VALID_MS
 from flintmq.testing import EmbeddedCluster
+from tests.kits.leftovers import LEAVES_NOTHING
 from tests.kits.processes.java_clients import HEAP_FLAGS, HURRY_FLAGS, find_clients
 from tests.kits.processes.line_process import Line, LineProcess
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.usefixtures(LEAVES_NOTHING)]
 
 CONSUMER: Final = Path(__file__).parents[1] / "kits" / "processes" / "our_consumer.py"
 TOPIC: Final = "churned"

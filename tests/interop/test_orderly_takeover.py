@@ -8,10 +8,11 @@ import pytest
 
 from flintmq.broker.tables.queue_lock_table import EXPIRY_MS
 from flintmq.testing import EmbeddedCluster
+from tests.kits.leftovers import LEAVES_NOTHING
 from tests.kits.processes.java_clients import offsets_by_queue
 from tests.kits.processes.line_process import LineProcess
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.usefixtures(LEAVES_NOTHING)]
 
 CONSUMER: Final = Path(__file__).parents[1] / "kits" / "processes" / "our_consumer.py"
 TOPIC: Final = "in-order"

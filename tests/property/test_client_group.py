@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar, cast
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -27,6 +28,9 @@ from tests.kits.client.model_cluster import (
     Process,
     World,
 )
+from tests.kits.leftovers import LEAVES_NOTHING
+
+pytestmark = pytest.mark.usefixtures(LEAVES_NOTHING)
 
 _T = TypeVar("_T")
 

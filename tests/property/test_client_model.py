@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import ClassVar, TypeVar
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -19,6 +20,9 @@ from hypothesis.stateful import (
 )
 
 from tests.kits.client.consumer_model import QUEUE, Broker, Member, SkippingLoop, settle_down
+from tests.kits.leftovers import LEAVES_NOTHING
+
+pytestmark = pytest.mark.usefixtures(LEAVES_NOTHING)
 
 _T = TypeVar("_T")
 

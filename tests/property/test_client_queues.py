@@ -2,6 +2,7 @@
 
 from typing import Final
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,9 @@ from flintmq.client.assigning.strategies import (
 )
 from flintmq.model.message_queue import MessageQueue
 from tests.kits.client.consumer_model import message
+from tests.kits.leftovers import LEAVES_NOTHING
+
+pytestmark = pytest.mark.usefixtures(LEAVES_NOTHING)
 
 NOW_MS: Final = 1_700_000_000_000
 TOPIC: Final = "orders"

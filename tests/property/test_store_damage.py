@@ -1,9 +1,7 @@
 """A store with damaged files either refuses to open with a typed error or serves nothing false."""
 
-import functools
 from contextlib import suppress
-from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,83 +9,14 @@ from hypothesis import strategies as st
 
 from flintmq.errors import FlintError
 from flintmq.store.message_store import MessageStore
-from flintmq.testing import ROOT, SimulatedFiles
+from flintmq.testing import ROOT
+from tests.kits.store.damaged_stores import Damage, damages, stopped
 from tests.kits.store.store_ledger import Ledger, assert_true
-from tests.kits.store.store_workload import VARIANTS, Driver, Variant
+from tests.kits.store.store_workload import VARIANTS, Driver
 
-STEP_COUNT: Final = 60
 LOG_DIRECTORIES: Final = ("commitlog", "disk0", "disk1")
 
 
-class Stopped(NamedTuple):
-    """A store that was stopped cleanly, or killed."""
-
-    variant: Variant
-    files: SimulatedFiles
-    ledger: Ledger
-    paths: tuple[Path, ...]
-
-
-@functools.cache
-def stopped(name: str, *, cleanly: bool) -> Stopped:
-    variant = VARIANTS[name]
-    files = variant.new_files()
-    driver = Driver(variant, files, seed=41)
-    driver.run(STEP_COUNT, stop_after=STEP_COUNT - 1)
-    if cleanly:
-        driver.close()
-    return Stopped(variant, files, driver.ledger, tuple(sorted(_paths(files, ROOT))))
-
-
-def _paths(files: SimulatedFiles, directory: Path) -> list[Path]:
-    found = []
-    for entry in files.list(directory):
-        path = directory / entry.name
-        found += _paths(files, path) if entry.is_directory else [path]
-    return [path for path in found if path.name != "lock"]
-
-
-class Damage(NamedTuple):
-    """What happens to one file; places are shares of its size."""
-
-    kind: str
-    path_number: int
-    at: float
-    size: int
-    byte: int
-
-    def apply(self, found: Stopped, files: SimulatedFiles) -> tuple[Path, range]:
-        """Damage a file; return which, and which of its bytes are not what they were."""
-        path = found.paths[self.path_number % len(found.paths)]
-        data = bytearray(files.read(path))
-        start = min(int(self.at * len(data)), max(len(data) - 1, 0))
-        end = min(start + self.size, len(data))
-        if self.kind == "remove":
-            files.remove(path)
-            return path, range(len(data))
-        if self.kind == "cut":
-            del data[start:]
-        elif self.kind == "grow":
-            data += bytes([self.byte]) * self.size
-        elif self.kind == "flip" and data:
-            data[start] ^= self.byte or 0xFF
-            end = start + 1
-        elif self.kind == "zero":
-            data[start:end] = bytes(end - start)
-        else:
-            data[start:end] = bytes([self.byte]) * (end - start)
-        files.write(path, bytes(data))
-        return path, range(start, end)
-
-
-damages = st.builds(
-    Damage,
-    kind=st.sampled_from(["remove", "cut", "grow", "flip", "flip", "flip", "zero", "fill"]),
-    path_number=st.integers(0, 999),
-    at=st.floats(0, 1, exclude_max=True),
-    size=st.integers(1, 700),
-    byte=st.integers(0, 255),
-)
 READ_COUNT_MAX: Final = 4000
 """A damaged queue offset may leave a hole of 65,000 units, which are read 20 at a time."""
 

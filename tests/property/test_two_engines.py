@@ -19,12 +19,12 @@ from flintmq.format.stored.record_encoding import encode_record
 from flintmq.format.sys_flag import with_hosts
 from flintmq.kernels import crc, dispatch_fields, plain_properties, record_encoding
 from flintmq.kernels.compiled import Bytes, as_bytes, kernel
+from flintmq.kernels.derived_views import SplitViews
 from flintmq.kernels.properties import PAIRS_MAX
 from flintmq.kernels.records import walk_records
 from flintmq.model.message import PutMessage
 from flintmq.model.property_names import STEERING
 from flintmq.offline.derive import Derivation, DerivedQueue
-from flintmq.spark.parallel_log.derived import SplitViews
 from flintmq.store.append_group.plain_properties import NAME_COUNT_MAX, PlainProperties
 from flintmq.store.config import StoreConfig
 from flintmq.store.log.dispatch_request import request_from_record

@@ -6,14 +6,19 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from flintmq.format.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
+from flintmq.offline.layout import find_store
+from flintmq.offline.verify.store_verify import verify
 from flintmq.spark.jobs.diff.diff_report import DifferenceKind, DiffReport, Side
 from flintmq.spark.jobs.diff.store_diff import diff
 from flintmq.spark.options.store_options import OnCorrupt
+from flintmq.testing import EmbeddedCluster
 from tests.kits.golden.golden_sets import damaged_set, golden_set
 from tests.kits.spark.pipeline_kit import copy_store, light_session, numbered, write_store
 from tests.kits.store.offline_stores import log_file, make_store
 
 COUNT = 12
+LEVELS = DelayLevels.parse(DEFAULT_DELAY_LEVELS)
 
 
 @pytest.fixture
@@ -35,6 +40,26 @@ def test_a_copy_is_equal(spark: SparkSession, tmp_path: Path) -> None:
     assert counts(report) == {"same": COUNT}
     assert report.first is None
     assert report.left.message_count == report.right.message_count == COUNT
+
+
+def test_master_and_slave_are_equal_and_sound(spark: SparkSession, tmp_path: Path) -> None:
+    with EmbeddedCluster(root=tmp_path, replicas=1, haSendHeartbeatInterval=50) as cluster:
+        for number in range(COUNT):
+            cluster.send("orders", b"body %d" % number, keys=[f"key-{number}"], tag="Paid")
+        cluster.send("later", b"delayed", delay_level=1)
+        cluster.wait_for_slaves()
+        # The slave goes on behind a cut of the stream.
+        cluster.stream.drop_connections()
+        for number in range(COUNT):
+            cluster.send("orders", b"more %d" % number)
+        cluster.wait_for_slaves()
+    master, slave = tmp_path / "store", tmp_path / "slave-1"
+    report = diff(spark, str(master), str(slave), strict=True)
+    assert report.is_equal
+    assert report.same_count >= 2 * COUNT + 1
+    for store in (master, slave):
+        verified = verify(find_store(store), delay_levels=LEVELS)
+        assert verified.is_sound, verified.findings
 
 
 def test_changed_missing_and_extra_messages_are_found(spark: SparkSession, tmp_path: Path) -> None:

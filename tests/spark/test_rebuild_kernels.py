@@ -10,11 +10,11 @@ from flintmq.format.stored.index_file import ENTRY, ENTRY_SIZE
 from flintmq.format.stored.record import CheckedRecord, check_record
 from flintmq.format.stored.record_encoding import encode_record
 from flintmq.kernels.compiled import as_bytes
+from flintmq.kernels.derived_views import SplitViews
 from flintmq.kernels.index import chain_breaks_at, first_entry_from, write_entries
+from flintmq.kernels.queue_numbers import QUEUES_AT_FIRST
 from flintmq.kernels.records import walk_records
 from flintmq.offline.derive import Derivation, DerivedQueue
-from flintmq.spark.parallel_log.derived import SplitViews
-from flintmq.spark.parallel_log.queue_numbers import QUEUES_AT_FIRST
 from tests.kits.store.offline_stores import HOST, LEVELS, START_MS
 
 NAMES = ("TAGS", "KEYS", "UNIQ_KEY", "DELAY", "INNER_MULTI_DISPATCH", "TAG", "KEYSX", "", "é")

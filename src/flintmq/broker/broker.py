@@ -19,6 +19,7 @@ from flintmq.broker.hosts import packed_host
 from flintmq.broker.housekeeping import start_housekeeping
 from flintmq.broker.listening_ports import bind_ports
 from flintmq.broker.live_store_settings import changed_while_open, live_values, with_live_values
+from flintmq.broker.measuring.exposed_broker import expose_broker
 from flintmq.broker.processors.table import request_table
 from flintmq.broker.replication.ha_server import HaServer
 from flintmq.broker.replication.replica import Replica
@@ -51,6 +52,7 @@ from flintmq.remoting.server_limits import server_limits
 from flintmq.remoting.tls_setup import outgoing_tls, server_tls
 from flintmq.settings.access_settings import access_file
 from flintmq.settings.live_config import LiveConfig
+from flintmq.settings.log_levels import LogLevels
 from flintmq.store.clock import SystemClock
 from flintmq.store.config import BrokerRole
 from flintmq.store.errors import StoreError
@@ -81,6 +83,8 @@ class Broker:
 
     context: BrokerContext
     server: RemotingServer
+    metrics_address: str | None
+    """Where its metrics are; None: nowhere."""
 
     @property
     def port(self) -> int:
@@ -128,7 +132,8 @@ async def run_broker(
                 roll_wait_ms=ROLL_WAIT_MS,
             )
         )
-        context = _make_context(live, store, filters)
+        levels = stack.enter_context(LogLevels.kept())
+        context = _make_context(live, store, filters, levels)
         stack.push_async_callback(_persist_finally, context)
         if config.acl_enable:
             context.access = await stack.enter_async_context(_access_control(context))
@@ -146,6 +151,7 @@ async def run_broker(
         stack.push_async_callback(start_housekeeping(context))
         stack.enter_context(context.watchdog.watching())
         server = await stack.enter_async_context(_listen(context, sockets, tls))
+        metrics = await stack.enter_async_context(expose_broker(context, server, registrar))
         stack.push_async_callback(_drain_puts, context)
         stack.callback(context.late_sends.close)
         stack.callback(context.held.close)
@@ -156,7 +162,7 @@ async def run_broker(
         stack.push_async_callback(registrar.stop)
         await registrar.start()
         logger.info("broker ready: address=%s store=%s", context.address, store_config.root)
-        yield Broker(context, server)
+        yield Broker(context, server, metrics)
 
 
 def _filter_table(
@@ -185,13 +191,15 @@ def _live_config(
 
 
 def _make_context(
-    live: LiveConfig[BrokerConfig], store: MessageStore, filters: FilterTable
+    live: LiveConfig[BrokerConfig], store: MessageStore, filters: FilterTable, levels: LogLevels
 ) -> BrokerContext:
     directory, clock, config = store.config.root / "config", store.clock, live.current
 
     def changed(config: BrokerConfig, _: frozenset[str]) -> None:
         store.reconfigure(with_live_values(store.config, config))
+        levels.apply(config.log_levels)
 
+    levels.apply(config.log_levels)
     live.on_change = changed
     live.check = lambda config: changed_while_open(store.config, config)
 

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from flintmq.client.options import ClientKeywords, ClientOptions
     from flintmq.client.producing.producer import SendHook
     from flintmq.client.producing.producer_settings import ProducerArguments, ProducerSettings
+    from flintmq.client.producing.queue_choice import QueueSelector
+    from flintmq.client.pulling.lite_pull_consumer import QueueListener
     from flintmq.client.pulling.lite_pull_settings import LitePullArguments, LitePullSettings
     from flintmq.client.pulling.puller import PullResult
     from flintmq.model.message_queue import MessageQueue
@@ -98,7 +100,7 @@ class Producer(InThread[AsyncProducer]):
         self,
         message: Message,
         *,
-        queue: MessageQueue | None = None,
+        queue: MessageQueue | QueueSelector | None = None,
         timeout_ms: int | None = None,
     ) -> SendResult:
         """Send a message and return where it was stored."""
@@ -108,7 +110,7 @@ class Producer(InThread[AsyncProducer]):
         self,
         messages: Iterable[Message],
         *,
-        queue: MessageQueue | None = None,
+        queue: MessageQueue | QueueSelector | None = None,
         batch_size: int = BATCH_SIZE,
         timeout_ms: int | None = None,
     ) -> list[SendResult]:
@@ -122,7 +124,9 @@ class Producer(InThread[AsyncProducer]):
             timeout_ms=timeout_ms,
         )
 
-    def send_one_way(self, message: Message, *, queue: MessageQueue | None = None) -> None:
+    def send_one_way(
+        self, message: Message, *, queue: MessageQueue | QueueSelector | None = None
+    ) -> None:
         """Send a message without waiting for an answer."""
         self._await(AsyncProducer.send_one_way, message, queue=queue)
 
@@ -138,9 +142,15 @@ class Producer(InThread[AsyncProducer]):
             AsyncProducer.send_in_transaction, message, argument, timeout_ms=timeout_ms
         )
 
-    def request(self, message: Message, *, timeout_ms: int = REQUEST_TIMEOUT_MS) -> ReceivedMessage:
+    def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | QueueSelector | None = None,
+        timeout_ms: int = REQUEST_TIMEOUT_MS,
+    ) -> ReceivedMessage:
         """Send a message and return the reply of the consumer that gets it."""
-        return self._await(AsyncProducer.request, message, timeout_ms=timeout_ms)
+        return self._await(AsyncProducer.request, message, queue=queue, timeout_ms=timeout_ms)
 
     def reply(self, asked: ReceivedMessage, body: bytes) -> None:
         """Reply to a message that somebody waits for."""
@@ -355,6 +365,10 @@ class LitePullConsumer(InThread[AsyncLitePullConsumer]):
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic."""
         return self._await(AsyncLitePullConsumer.queues, topic)
+
+    def watch_queues(self, topic: str, listener: QueueListener) -> list[MessageQueue]:
+        """Return the queues of a topic, and have a function called whenever they change."""
+        return self._await(AsyncLitePullConsumer.watch_queues, topic, listener)
 
     @property
     def assigned(self) -> frozenset[MessageQueue]:

@@ -26,6 +26,7 @@ from flintmq.client.signing import sign
 from flintmq.client.wall_clock import monotonic_ms
 from flintmq.format.wire.bodies.heartbeat import Heartbeat, encode_heartbeat
 from flintmq.format.wire.codes import LanguageCode, RequestCode, ResponseCode
+from flintmq.format.wire.frame import HeaderType
 from flintmq.format.wire.headers.clients import UnregisterClientRequest
 from flintmq.remoting import Answer, Limits, RemotingClient, RemotingError, Request, RequestTable
 from flintmq.remoting.addresses import local_address
@@ -130,6 +131,8 @@ class ClientInstance:
 
     def _prepare(self, command: Command) -> None:
         command.language = LanguageCode.PYTHON
+        if self.options.binary_headers:
+            command.serialize_type = HeaderType.ROCKETMQ
         if self._stream:
             command.ext_fields = command.ext_fields | {"ReqT": "0"}
         if self._credentials is not None:

@@ -60,6 +60,8 @@ class ClientOptions:
     """Whom the client trusts by TLS; unless given, FLINTMQ_TLS_CA_FILE and the like count."""
     vip_channel: bool = False
     """Whether sends go to the port two below the broker's."""
+    binary_headers: bool = False
+    """Whether requests have RocketMQ's binary headers, which are shorter, instead of JSON."""
     route_interval_ms: int = 30_000
     heartbeat_interval_ms: int = 30_000
     offset_interval_ms: int = 5000
@@ -119,6 +121,7 @@ class ClientKeywords(TypedDict, total=False):
     use_tls: bool | None
     tls: TlsFiles | ssl.SSLContext | None
     vip_channel: bool
+    binary_headers: bool
     route_interval_ms: int
     heartbeat_interval_ms: int
     offset_interval_ms: int

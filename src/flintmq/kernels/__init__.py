@@ -7,7 +7,9 @@ not say plainly: what is out of the ordinary it leaves to the code in Python.
 __all__ = [
     "answers",
     "background_load",
+    "compile_ahead",
     "compiled",
+    "derived_views",
     "dispatch_fields",
     "field_dtypes",
     "group_buffers",
@@ -15,6 +17,7 @@ __all__ = [
     "numbers",
     "plain_properties",
     "properties",
+    "queue_numbers",
     "queue_units",
     "record_encoding",
     "records",

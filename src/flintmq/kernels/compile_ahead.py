@@ -28,14 +28,9 @@ def compile_ahead(program: str) -> bool:
     it is not, whoever loads the kernels compiles them itself.  Raises ImportError where numba is
     not installed.
     """
-    try:
-        version = importlib.metadata.version("numba")
-    except importlib.metadata.PackageNotFoundError as error:
-        raise ImportError("numba is not installed") from error
-    directory = cache_directory()
-    if directory is None:
+    mark = _mark(program)
+    if mark is None:
         return False
-    mark = _mark(directory, f"{program} {version} {sys.version}")
     if mark.exists():
         return True
     logger.info("machine code is being compiled, for the first time on this machine")
@@ -58,5 +53,20 @@ def compile_ahead(program: str) -> bool:
     return True
 
 
-def _mark(directory: Path, what: str) -> Path:
+def is_compiled(program: str) -> bool:
+    """Whether `compile_ahead` has compiled what a program loads; ImportError without numba."""
+    mark = _mark(program)
+    return mark is not None and mark.exists()
+
+
+def _mark(program: str) -> Path | None:
+    """Return the file that tells that a program's kernels are compiled; None without a cache."""
+    try:
+        version = importlib.metadata.version("numba")
+    except importlib.metadata.PackageNotFoundError as error:
+        raise ImportError("numba is not installed") from error
+    directory = cache_directory()
+    if directory is None:
+        return None
+    what = f"{program} {version} {sys.version}"
     return directory / f"compiled-{hashlib.sha256(what.encode()).hexdigest()[:16]}"

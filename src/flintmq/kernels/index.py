@@ -72,22 +72,52 @@ def write_entries(
     return used
 
 
+@inlined
+def _chain_entry(
+    file: Target, slots: int, number: int, key_hash: int, physical_offset: int, seconds: int
+) -> int:
+    """Add entry ``number`` to a whole file; return 1 if its slot was empty, else 0."""
+    slot_at = HEADER_SIZE + key_hash % slots * SLOT_SIZE
+    previous = load_int(file, slot_at)
+    used = 0
+    if previous <= 0 or previous > number:
+        previous = 0
+        used = 1
+    at = HEADER_SIZE + slots * SLOT_SIZE + number * ENTRY_SIZE
+    _put_entry(file, at, key_hash, physical_offset, seconds, previous)
+    put_int(file, slot_at, number)
+    return used
+
+
 @kernel
 def insert_entries(
     file: Target, hashes: Ints, offsets: Longs, slots: int, first: int, seconds: int
 ) -> int:
     """Add entries from number ``first`` on to a whole file; return how many slots are new."""
-    entry_base = HEADER_SIZE + slots * SLOT_SIZE
     used = 0
     for row in range(len(hashes)):
-        slot_at = HEADER_SIZE + hashes[row] % slots * SLOT_SIZE
-        previous = load_int(file, slot_at)
-        if previous <= 0 or previous > first + row:
-            previous = 0
-            used += 1
-        at = entry_base + (first + row) * ENTRY_SIZE
-        _put_entry(file, at, hashes[row], offsets[row], seconds, previous)
-        put_int(file, slot_at, first + row)
+        used += _chain_entry(file, slots, first + row, hashes[row], offsets[row], seconds)
+    return used
+
+
+@kernel
+def insert_timed_entries(
+    file: Target,
+    hashes: Ints,
+    offsets: Longs,
+    times: Longs,
+    slots: int,
+    first: int,
+    begin_time: int,
+) -> int:
+    """Do what `insert_entries` does with a store time for each entry.
+
+    ``begin_time`` is the time from which the entries of the file count.
+    """
+    used = 0
+    for row in range(len(hashes)):
+        seconds = elapsed_seconds(times[row], begin_time)
+        used += _chain_entry(file, slots, first + row, hashes[row], offsets[row], seconds)
     return used
 
 

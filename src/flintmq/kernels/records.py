@@ -52,6 +52,7 @@ from flintmq.kernels.compiled import (
 )
 from flintmq.kernels.crc import crc31
 from flintmq.kernels.record_encoding import host_size
+from flintmq.kernels.texts import find_byte
 
 ANY_OFFSET: Final = -(1 << 62)
 """The base of records that a broker has sent one behind the other."""
@@ -169,6 +170,33 @@ def skip_records(data: Bytes, position: int, stop: int, limit: int, base: int) -
     return _skip(data, position, stop, limit, base)
 
 
+class Counted(NamedTuple):
+    """How many records a walk has met, where it ended, and where the last of them starts."""
+
+    record_count: int
+    position: int
+    last_at: int
+
+
+def count_records(
+    data: Bytes,
+    position: int,
+    stop: int,
+    limit: int,
+    base: int,
+    *,
+    check_crc: bool,
+    no_zeros: bool,
+) -> Counted:
+    """Count the records from ``position`` to ``stop``, up to the first that is special.
+
+    With ``no_zeros`` a record is special too if its topic or its properties have a zero byte: a
+    power failure may have torn it.
+    """
+    _refuse_outside(data, position, stop, limit)
+    return Counted(*_count(data, position, stop, limit, base, check_crc, no_zeros))
+
+
 def _refuse_outside(data: Bytes, position: int, stop: int, limit: int) -> None:
     # The kernels rely on it: they look at no bounds of arrays.
     assert position >= 0, position
@@ -263,3 +291,27 @@ def _skip(data: Bytes, position: int, stop: int, limit: int, base: int) -> int:
             break
         position = end
     return position
+
+
+@kernel
+def _count(
+    data: Bytes, position: int, stop: int, limit: int, base: int, check_crc: bool, no_zeros: bool
+) -> tuple[int, int, int]:
+    count = 0
+    last_at = -1
+    while position < stop:
+        end, _, topic_at = _end_of(data, position, limit, base + position, check_crc)
+        if end == 0:
+            break
+        if no_zeros:
+            topic_end = topic_at + TOPIC_LENGTH_SIZE + load_byte(data, topic_at)
+            properties_at = topic_end + LENGTHS_SIZE - TOPIC_LENGTH_SIZE
+            if (
+                find_byte(data, topic_at + TOPIC_LENGTH_SIZE, topic_end, 0) < topic_end
+                or find_byte(data, properties_at, end, 0) < end
+            ):
+                break
+        count += 1
+        last_at = position
+        position = end
+    return count, position, last_at

@@ -15,10 +15,9 @@ from flintmq.format.java import key_prefix_hash
 from flintmq.format.properties import decode_properties
 from flintmq.format.stored.consume_queue import UNIT
 from flintmq.format.stored.dispatch_fields import BadDelayLevelError, dispatch_fields
+from flintmq.format.stored.queue_claims import MULTI_DISPATCH, NO_UNIT, multi_slots
 from flintmq.format.stored.record import CheckedRecord
-from flintmq.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from flintmq.model.property_names import INNER_MULTI_DISPATCH
-from flintmq.store.log.dispatch_request import multi_slots
+from flintmq.format.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 
 JOINED_SIZE: Final = 64 * 1024
 """The units of a queue are handed on when they have so many bytes."""
@@ -28,26 +27,6 @@ PENDING_COUNT_MAX: Final = 2_000_000
 
 KEY_BATCH_COUNT: Final = 2 * BATCH_COUNT_MAX
 CACHE_COUNT_MAX: Final = 4096
-
-_MULTI_DISPATCH: Final = INNER_MULTI_DISPATCH.encode() + b"\x01"
-# Prepared and rolled-back records, which have no unit, share this bit; the others lack it.
-_NO_UNIT: Final = TRANSACTION_PREPARED
-assert TRANSACTION_ROLLBACK & _NO_UNIT
-
-
-def queue_claims(record: CheckedRecord, *, lmq: bool) -> list[tuple[str, int, int]]:
-    """Return (topic, queue id, queue offset) of every unit that a record asks for."""
-    if record.sys_flag & _NO_UNIT:
-        return []
-    topic = record.topic.decode("utf-8", "replace")
-    claims = [(topic, record.queue_id, record.queue_offset)]
-    if _MULTI_DISPATCH in record.properties:
-        properties = decode_properties(record.properties)
-        claims += [
-            (slot.name, slot.queue_id, slot.queue_offset)
-            for slot in multi_slots(properties, record.queue_id, lmq=lmq)
-        ]
-    return claims
 
 
 def _wrapped(code: int) -> int:
@@ -136,7 +115,7 @@ class Derivation:
                 code, keys = fields_of(topic, text, time, delay_levels)
             except BadDelayLevelError as error:
                 code, keys = self._bad_delay_level(record, error)
-            if wants_units and not sys_flag & _NO_UNIT:
+            if wants_units and not sys_flag & NO_UNIT:
                 queue = queues.get((topic, queue_id))
                 if queue is None:
                     queue = self._begin(topic, queue_id, queue_offset)
@@ -150,7 +129,7 @@ class Derivation:
                     unit_count += 1
                     if len(queue.units) >= JOINED_SIZE:
                         self._flush(queue)
-                if _MULTI_DISPATCH in text:
+                if MULTI_DISPATCH in text:
                     self._add_multi(record, code)
             if wants_keys and keys and sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
                 prefix = prefix_of(topic)

@@ -12,8 +12,8 @@ from typing import Any, Final
 from flintmq.format.delay_levels import DelayLevels
 from flintmq.format.stored.consume_queue import PRE_BLANK_SIZE
 from flintmq.format.stored.dispatch_fields import index_keys
+from flintmq.format.stored.queue_claims import queue_claims
 from flintmq.format.stored.record import CheckedRecord
-from flintmq.offline.derive import queue_claims
 from flintmq.offline.errors import RequestError
 from flintmq.offline.findings import Findings, Kind
 from flintmq.offline.index_geometry import find_geometry

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from flintmq.format.errors import CorruptRecordError, EndOfRecords
 from flintmq.format.stored.consume_queue import UNIT, UNIT_FIELD_COUNT, pack_units
+from flintmq.format.stored.queue_claims import QueueSlot
 from flintmq.format.stored.record import Blank, CheckedRecord, check_record, decode_record
 from flintmq.format.sys_flag import (
     TRANSACTION_COMMIT,
@@ -18,11 +19,7 @@ from flintmq.format.sys_flag import (
 )
 from flintmq.store.append_group.sends import AppendGroup
 from flintmq.store.errors import CorruptStoreError, DiskFullError, StoreError
-from flintmq.store.log.dispatch_request import (
-    DispatchRequest,
-    QueueSlot,
-    request_from_record,
-)
+from flintmq.store.log.dispatch_request import DispatchRequest, request_from_record
 from flintmq.store.pending_dispatch import PendingDispatch
 from flintmq.store.running_flags import RunningFlag, RunningFlags
 from flintmq.store.views.key_index import IndexedMessage

@@ -18,6 +18,7 @@ class FaultyFiles(LocalFiles):
     """The file system of the machine; `fail_next_sync` makes a disk lie no more."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._failing = 0
 
     def fail_next_sync(self) -> None:

@@ -71,6 +71,8 @@ class ModelBroker:
         self.stored: dict[int, int] = {}
         """Serial numbers by queue offset."""
         self.begin = self.end = 0
+        self.pulled_end = 0
+        """Where the last answer to a pull has told to go on."""
         self._next_serial = 0
         self.committed: int | None = None
         self.safe: set[int] = set()
@@ -165,6 +167,7 @@ class ModelBroker:
         return self._pulled(code, last, body)
 
     def _pulled(self, code: int, next_offset: int, body: bytes = b"") -> Command:
+        self.pulled_end = next_offset
         header = PullMessageResponse(
             suggest_which_broker_id=0,
             next_begin_offset=next_offset,

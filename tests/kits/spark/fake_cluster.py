@@ -77,8 +77,9 @@ class FakeQueue:
 class FakeCluster(Cluster):
     """Answers what readers ask; its methods without a word on asking are what happens to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, broker: str = BROKER) -> None:
         self.puller = self
+        self._broker = broker
         self.tables: dict[str, list[FakeQueue]] = {}
         self.asked: list[int] = []
         self._log_end = 0
@@ -93,6 +94,10 @@ class FakeCluster(Cluster):
         """Make a topic, or give it more queues."""
         table = self.tables.setdefault(topic, [])
         table += [FakeQueue() for _ in range(queue_count - len(table))]
+
+    def begin_numbers(self, first: int) -> None:
+        """Number messages from here on, where several brokers are to have different ones."""
+        self._numbers = first
 
     def delete(self, topic: str) -> None:
         """Delete a topic."""
@@ -152,7 +157,7 @@ class FakeCluster(Cluster):
 
     async def queues(self) -> list[MessageQueue]:
         return [
-            MessageQueue(topic, BROKER, queue_id)
+            MessageQueue(topic, self._broker, queue_id)
             for topic, table in sorted(self.tables.items())
             for queue_id in range(len(table))
         ]
@@ -193,7 +198,7 @@ class FakeCluster(Cluster):
             return dumps_body({"table": table})
         assert code == RequestCode.GET_TOPIC_STATS_INFO
         bounds = {
-            MessageQueue(queue.topic, BROKER, number): {
+            MessageQueue(queue.topic, self._broker, number): {
                 "minOffset": one.begin,
                 "maxOffset": one.end,
                 "lastUpdateTimestamp": self._times.get(one.number_at(one.end - 1), 0),

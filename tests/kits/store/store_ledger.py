@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from flintmq.format.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
 from flintmq.format.stored.dispatch_fields import dispatch_tags_code, index_keys
+from flintmq.format.stored.queue_claims import multi_slots
 from flintmq.format.stored.record import Record, decode_record
-from flintmq.store.log.dispatch_request import multi_slots
 from flintmq.store.message_store import MessageStore
 from flintmq.store.views.key_index import IndexedMessage, KeyIndex
 from flintmq.testing import ROOT, ManualClock, SimulatedFiles

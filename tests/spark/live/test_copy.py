@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,18 @@ def test_a_copy_into_what_it_reads_is_refused(
         request_of(cluster, cluster, tmp_path, a="b", b="c")
     assert request_of(cluster, cluster, tmp_path, a="b", c="b")
     assert request_of(cluster, other, tmp_path, a="a")
+
+
+def test_a_copy_into_what_it_reads_is_refused_whatever_the_name_server_is_called(
+    session: SparkSession, cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    send(cluster, "looped", range(3))
+    request = request_of(cluster, cluster, tmp_path, looped="another")
+    target = {"namesrv": cluster.namesrv.replace("127.0.0.1", "localhost")}
+    loop = replace(request, target=target, topics={"looped": "looped"})
+    with pytest.raises(JobError, match="looped would be read and written in the same cluster"):
+        copy(session, loop)
+    assert len(stored(cluster.namesrv, "looped")) == 3
 
 
 def test_a_topic_that_is_not_there_cannot_be_copied(

@@ -102,14 +102,20 @@ def whole_log() -> bytes:
     return first + blank(FILE_SIZE - len(first)) + record(100) + record(101)
 
 
-@given(seed=st.integers(), transfer_size=st.integers(min_value=1, max_value=FILE_SIZE))
-def test_a_log_does_not_depend_on_how_its_stream_is_cut(seed: int, transfer_size: int) -> None:
-    content, rng = whole_log(), Random(seed)
+def streamed(content: bytes, transfer_size: int) -> bytearray:
+    """Return a log as a master sends it, from its second byte on."""
     stream, at = bytearray(), 1
     while at < len(content):
         size = min(transfer_size, FILE_SIZE - at % FILE_SIZE, len(content) - at)
         stream += transfer(at, content[at : at + size])
         at += size
+    return stream
+
+
+@given(seed=st.integers(), transfer_size=st.integers(min_value=1, max_value=FILE_SIZE))
+def test_a_log_does_not_depend_on_how_its_stream_is_cut(seed: int, transfer_size: int) -> None:
+    content, rng = whole_log(), Random(seed)
+    stream = streamed(content, transfer_size)
     log = ListLog()
     link = master_link(log)
     # An empty slave asks for the whole log, from its second byte on.
@@ -121,6 +127,16 @@ def test_a_log_does_not_depend_on_how_its_stream_is_cut(seed: int, transfer_size
         assert len(log.content) == 0 or log.content == content[: len(log.content)]
     assert log.content == content
     assert all(piece.startswith(b"\0\0") for piece in log.pieces), "an append begins with a record"
+
+
+def test_small_transfers_that_come_together_are_appended_together() -> None:
+    log, content = ListLog(), whole_log()
+    link = master_link(log)
+    link.request(0)
+    link.received(memoryview(streamed(content, 32)))
+    assert log.content == content
+    # A write never crosses a file.
+    assert log.pieces == [content[:FILE_SIZE], content[FILE_SIZE:]]
 
 
 def test_a_slave_that_is_cut_off_in_mid_record_has_none_of_it() -> None:
@@ -343,3 +359,10 @@ def test_a_slave_is_worth_waiting_for_only_if_it_is_near() -> None:
     slaves.remove(link)
     assert not slaves.can_promise(61)
     assert slaves.acknowledged.value == 60
+
+
+def test_a_slave_of_an_empty_master_is_not_a_byte_behind() -> None:
+    link = master_link(ListLog())
+    asked = link.request(0)
+    link.received(transfer(asked))
+    assert link.master_end == 0

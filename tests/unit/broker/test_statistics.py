@@ -10,6 +10,7 @@ from flintmq.broker.statistics.broker_statistics import (
     QUEUE_GET_SIZE,
     QUEUE_PUT_COUNT,
     QUEUE_PUT_SIZE,
+    SAMPLE_STEP,
     TOPIC_PUT_COUNT,
     BrokerStatistics,
     GotQueue,
@@ -88,10 +89,9 @@ def test_queues_have_counters_of_their_own_unless_they_are_turned_off() -> None:
             assert numbers(statistics, name, key) == (value if has_queues else None)
 
 
-def test_counters_are_sampled_in_steps(
-    statistics: BrokerStatistics, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "SAMPLE_STEP", 2)
-    for number in range(10):
-        statistics.add(TOPIC_PUT_COUNT, f"T{number}", 1)
-    assert len(list(statistics.sample())) == 5
+def test_a_sample_of_many_counters_can_be_interrupted() -> None:
+    statistics = BrokerStatistics(cluster="c", now_ms=lambda: 0)
+    for number in range(2 * SAMPLE_STEP + 1):
+        statistics.add("SOME_NUMS", f"key-{number}", 1)
+    steps = list(statistics.sample())
+    assert len(steps) == 2

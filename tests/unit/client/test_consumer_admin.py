@@ -33,7 +33,6 @@ from tests.kits.client.consumer_kit import (
     Site,
     numbers,
     queue,
-    run,
     site,
 )
 
@@ -66,20 +65,17 @@ async def test_a_reset_has_the_group_consume_again(tmp_path: Path) -> None:
             assert here.offsets(group) == dict.fromkeys(range(QUEUE_COUNT), 2)
 
 
-def test_running_info_tells_settings_queues_rates_and_stacks(tmp_path: Path) -> None:
-    async def main() -> Any:
-        got = Collected()
-        async with site(tmp_path) as here:
-            await here.send(8)
-            async with here.push(got, concurrency=7) as consumer:
-                await eventually(lambda: len(got.messages) == 8)
-                header = ConsumerRunningInfoRequest(
-                    consumer_group=GROUP, client_id=consumer.client.client_id, jstack_enable=True
-                )
-                answer = await ask(here, RequestCode.GET_CONSUMER_RUNNING_INFO, header)
-        return loads_body(answer.body)
-
-    info = run(main())
+async def test_running_info_tells_settings_queues_rates_and_stacks(tmp_path: Path) -> None:
+    got = Collected()
+    async with site(tmp_path) as here:
+        await here.send(8)
+        async with here.push(got, concurrency=7) as consumer:
+            await eventually(lambda: len(got.messages) == 8)
+            header = ConsumerRunningInfoRequest(
+                consumer_group=GROUP, client_id=consumer.client.client_id, jstack_enable=True
+            )
+            answer = await ask(here, RequestCode.GET_CONSUMER_RUNNING_INFO, header)
+    info = loads_body(answer.body)
     assert info["properties"]["PROP_THREADPOOL_CORE_SIZE"] == "7"
     assert info["properties"]["PROP_CONSUMEORDERLY"] == "false"
     assert {one["topic"] for one in info["subscriptionSet"]} == {TOPIC, f"%RETRY%{GROUP}"}

@@ -9,7 +9,8 @@ import pytest
 from flintmq import AsyncPushConsumer, ConsumeFrom, ConsumeResult
 from flintmq.client.assigning.assigned_queue import AssignedQueue
 from flintmq.client.assigning.assignment import Assignment
-from flintmq.client.assigning.offset_store import LocalOffsets, NotedOffsets
+from flintmq.client.assigning.local_offsets import LocalOffsets
+from flintmq.client.assigning.offset_store import NotedOffsets
 from flintmq.client.assigning.sharing import SharingRules
 from flintmq.client.consuming.consume_statistics import ConsumeStatistics
 from flintmq.client.consuming.handlers import HandlerRunner
@@ -120,6 +121,55 @@ def test_a_damaged_file_of_offsets_is_told_of(tmp_path: Path, content: bytes) ->
         run(LocalOffsets(path).load())
 
 
+JAVA_FORM = """{
+\t"offsetTable":{{
+\t\t\t"brokerName":"broker-a",
+\t\t\t"queueId":1,
+\t\t\t"topic":"orders"
+\t\t}:42,{
+\t\t\t"brokerName":"broker-a",
+\t\t\t"queueId":0,
+\t\t\t"topic":"orders"
+\t\t}:7
+\t}
+}"""
+
+
+async def test_offsets_that_a_java_client_left_are_taken_over_once(tmp_path: Path) -> None:
+    java, ours = tmp_path / "offsets.json", tmp_path / "flintmq-offsets.json"
+    java.write_text(JAVA_FORM)
+    store = LocalOffsets(ours)
+    await store.load()
+    assert [await store.read(queue(number)) for number in (0, 1, 2)] == [7, 42, None]
+    await store.commit(queue(1), 50)
+    java.write_text(JAVA_FORM.replace("42", "99"))
+    again = LocalOffsets(ours)
+    await again.load()
+    assert [await again.read(queue(number)) for number in (0, 1)] == [7, 50]
+
+
+@pytest.mark.parametrize("damaged", ["", "{", '{"offsetTable":{1:2}}', '{"offsetTable":{{}:x}}'])
+async def test_the_backup_of_a_java_client_counts_where_its_file_is_damaged(
+    tmp_path: Path, damaged: str
+) -> None:
+    ours = tmp_path / "flintmq-offsets.json"
+    (tmp_path / "offsets.json").write_text(damaged)
+    (tmp_path / "offsets.json.bak").write_text(JAVA_FORM)
+    store = LocalOffsets(ours)
+    await store.load()
+    assert await store.read(queue(1)) == 42
+    (tmp_path / "offsets.json.bak").write_text(damaged)
+    with pytest.raises(UsageError, match="holds no offsets"):
+        await LocalOffsets(ours).load()
+
+
+async def test_an_empty_table_of_a_java_client_is_no_offset(tmp_path: Path) -> None:
+    (tmp_path / "offsets.json").write_text('{"offsetTable":{}}')
+    store = LocalOffsets(tmp_path / "flintmq-offsets.json")
+    await store.load()
+    assert await store.read(queue(1)) is None
+
+
 def test_rates_are_those_of_the_last_minute() -> None:
     now = 100.0
     statistics = ConsumeStatistics(monotonic=lambda: now)
@@ -151,7 +201,9 @@ class _NoOffsets(NotedOffsets):
     async def persist(self, queues: Collection[MessageQueue]) -> None:
         self.committed |= {one: self._offsets[one] for one in queues if one in self._offsets}
 
-    async def commit(self, queue: MessageQueue, offset: int) -> None:
+    async def commit(
+        self, queue: MessageQueue, offset: int, *, increase_only: bool = False
+    ) -> None:
         self.committed[queue] = offset
 
 

@@ -21,7 +21,6 @@ from flintmq import (
     LitePullConsumer,
     LitePullSettings,
     Message,
-    MessageModel,
     Producer,
     ProducerSettings,
     PullConsumer,
@@ -160,5 +159,3 @@ def test_wrong_values_are_refused_by_name() -> None:
         Producer(retries=-1)
     with pytest.raises(UsageError, match="total_count_max"):
         LitePullConsumer(group="g", total_count_max=0)
-    with pytest.raises(UsageError, match="broadcasting"):
-        AsyncLitePullConsumer(group="g", model=MessageModel.BROADCASTING)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from flintmq import AsyncLitePullConsumer, ConsumeFrom, LitePullConsumer
+from flintmq.client.assigning.offset_store import RemoteOffsets
 from tests.kits.broker.remoting_kit import eventually
 from tests.kits.client.consumer_kit import GROUP, TOPIC, Site, bodies, queue, site
 from tests.kits.client.lost_end import KEPT, LOST, lose_the_end, site_with_a_copy
@@ -195,6 +196,7 @@ async def test_a_commit_of_everything_given_does_not_set_the_group_back(tmp_path
         async with lite(here, auto_commit=False) as consumer:
             await consumer.assign([queue(0)])
             await take(consumer, 4)
+            assert isinstance(consumer.offsets, RemoteOffsets)
             consumer.offsets._known.clear()  # as after a long time
             here.broker.context.offsets.commit(GROUP, TOPIC, 0, 7)
             await consumer.commit()

@@ -123,6 +123,7 @@ PULL_CALLS: Final[dict[str, Call]] = {
 LITE_CALLS: Final[dict[str, Call]] = {
     "poll": lambda it: it.poll(timeout_ms=SHORT_MS),
     "queues": lambda it: it.queues(TOPIC),
+    "watch_queues": lambda it: it.watch_queues(TOPIC, print),
     "seek": lambda it: it.seek(QUEUE, 1),
     "seek_to_begin": lambda it: it.seek_to_begin(QUEUE),
     "seek_to_end": lambda it: it.seek_to_end(QUEUE),

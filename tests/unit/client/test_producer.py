@@ -1,6 +1,7 @@
 import asyncio
 import random
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -68,6 +69,33 @@ async def test_a_sharding_key_keeps_to_one_queue_and_a_queue_can_be_named() -> N
     # 708180863, the hash in Java, leaves 3 when divided by 4.
     assert chosen == {MessageQueue("orders", "broker-a", 3)}
     assert result.queue == named
+
+
+async def test_a_function_chooses_the_queue_for_every_way_to_send() -> None:
+    asked: list[bytes] = []
+
+    def select(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+        asked.append(message.body)
+        return queues[int(message.body)]
+
+    messages = [Message(topic="orders", body=b"%d" % number) for number in (2, 0, 2)]
+    async with AsyncEmbeddedCluster() as mq, AsyncProducer(namesrv=mq.namesrv) as producer:
+        results = [await producer.send(message, queue=select) for message in messages]
+        batches = await producer.send_batch(messages, queue=select)
+        await producer.send_one_way(messages[0], queue=select)
+        with pytest.raises(RequestTimeoutError):
+            await producer.request(messages[0], queue=select, timeout_ms=500)
+        assert len(await producer.queues("orders")) == 4
+    assert [result.queue.queue_id for result in results] == [2, 0, 2]
+    assert [(batch.queue.queue_id, batch.queue_offset) for batch in batches] == [(2, 2), (0, 1)]
+    assert asked == [b"2", b"0", b"2"] * 2 + [b"2", b"2"]
+
+
+async def test_a_function_that_chooses_no_queue_of_the_topic_is_an_error() -> None:
+    elsewhere = MessageQueue("orders", "broker-z", 0)
+    async with AsyncEmbeddedCluster() as mq, AsyncProducer(namesrv=mq.namesrv) as producer:
+        with pytest.raises(UsageError, match="none of its queues"):
+            await producer.send(Message(topic="orders", body=b"x"), queue=lambda *_: elsewhere)
 
 
 class _Commits:

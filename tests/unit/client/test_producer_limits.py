@@ -195,6 +195,8 @@ class Listener:
     def execute(self, message: Message, argument: object) -> TransactionState:
         if isinstance(argument, BaseException):
             raise argument
+        if isinstance(argument, threading.Event):
+            argument.wait(GENEROUS_S)
         return TransactionState.COMMIT
 
     def check(self, message: ReceivedMessage) -> TransactionState:
@@ -214,6 +216,24 @@ async def test_a_transaction_does_not_wait_for_a_full_default_executor() -> None
             release.set()
             await asyncio.gather(*busy)
             await producer.close()
+        assert result.state is TransactionState.COMMIT
+
+
+async def test_a_transaction_does_not_wait_for_the_listeners_of_others() -> None:
+    release = threading.Event()
+    async with (
+        AsyncEmbeddedCluster() as mq,
+        AsyncProducer(namesrv=mq.namesrv, transaction_listener=Listener()) as producer,
+    ):
+        slow = [
+            asyncio.create_task(producer.send_in_transaction(MESSAGE, release)) for _ in range(40)
+        ]
+        try:
+            result = await producer.send_in_transaction(MESSAGE)
+            assert not any(task.done() for task in slow)
+        finally:
+            release.set()
+            await asyncio.gather(*slow)
         assert result.state is TransactionState.COMMIT
 
 

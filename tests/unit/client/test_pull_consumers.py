@@ -1,11 +1,19 @@
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flintmq import AsyncLitePullConsumer, AsyncPullConsumer, ConsumeFrom, ReceivedMessage
+from flintmq import (
+    AsyncLitePullConsumer,
+    AsyncPullConsumer,
+    ConsumeFrom,
+    MessageModel,
+    MessageQueue,
+    ReceivedMessage,
+)
 from flintmq.client.errors import UsageError
 from flintmq.client.pulling.puller import PullStatus
 from tests.kits.broker.remoting_kit import eventually
@@ -188,3 +196,42 @@ async def test_pulling_by_hand(tmp_path: Path) -> None:
                 await consumer.pull(queue(0), 0, count_max=0)
         # Nobody has joined the group.
         assert here.broker.context.consumers.get(GROUP) is None
+
+
+async def test_members_that_broadcast_get_everything_and_keep_their_progress_in_files(
+    tmp_path: Path,
+) -> None:
+    options = {"subscriptions": {TOPIC: "*"}, "model": MessageModel.BROADCASTING}
+
+    def member(here: Site, name: str) -> AsyncLitePullConsumer:
+        directory = tmp_path / "offsets"
+        return lite(here, instance_name=name, offset_directory=directory, **options)
+
+    async with site(tmp_path) as here:
+        await here.send(12)
+        async with member(here, "a") as one, member(here, "b") as other:
+            assert Counter(bodies(await take(one, 12))) == Counter(numbers(12))
+            assert Counter(bodies(await take(other, 12))) == Counter(numbers(12))
+            await one.commit()
+        assert here.offsets() == {}
+        await here.send(4, start=12)
+        async with member(here, "a") as again:
+            assert set(bodies(await take(again, 4))) == numbers(4, start=12)
+
+
+async def test_a_listener_is_told_when_the_queues_of_a_topic_change(tmp_path: Path) -> None:
+    told: list[tuple[str, int]] = []
+
+    def listener(topic: str, queues: list[MessageQueue]) -> None:
+        told.append((topic, len(queues)))
+        raise RuntimeError("what a listener raises is its own business")
+
+    async with site(tmp_path) as here:
+        await here.send(1)
+        async with lite(here, route_interval_ms=20) as consumer:
+            assert len(await consumer.watch_queues(TOPIC, listener)) == QUEUE_COUNT
+            topics = here.broker.context.topics
+            config = topics.get(TOPIC)
+            assert config is not None
+            topics.put(replace(config, read_queue_count=6, write_queue_count=6))
+            await eventually(lambda: told == [(TOPIC, 6)])

@@ -9,9 +9,10 @@ from flintmq.format.properties import decode_properties, encode_properties
 from flintmq.format.stored.consume_queue import UNIT, UNIT_SIZE
 from flintmq.format.stored.dispatch_fields import dispatch_tags_code, index_keys
 from flintmq.format.stored.index_file import key_text_hash
+from flintmq.format.stored.queue_claims import queue_claims
 from flintmq.format.stored.record import CheckedRecord
 from flintmq.offline import derive
-from flintmq.offline.derive import Derivation, DerivedQueue, queue_claims
+from flintmq.offline.derive import Derivation, DerivedQueue
 from tests.kits.store.offline_stores import LEVELS
 
 texts = st.text(st.characters(exclude_characters="\x01\x02", codec="utf-8"), max_size=40)

@@ -17,6 +17,7 @@ class InterruptedFiles(LocalFiles):
     """Files of the machine that let something happen before a certain file call."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.calls = 0
         self.at = -1
         self.happens: Callable[[], object] = lambda: None

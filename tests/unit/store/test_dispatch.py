@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from flintmq.format.stored.queue_claims import QueueSlot, multi_slots
 from flintmq.store import dispatch, pending_dispatch
 from flintmq.store.appending import store_writer
 from flintmq.store.errors import DiskFullError, StoreIOError
-from flintmq.store.log.dispatch_request import QueueSlot, multi_slots
 from flintmq.store.message_store import MessageStore
 from flintmq.store.results import PutStatus
 from flintmq.store.running_flags import RunningFlag

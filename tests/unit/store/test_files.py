@@ -2,15 +2,19 @@
 
 import errno
 import os
+import pickle
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from flintmq.model.message import PutMessage
 from flintmq.store.errors import (
     DiskFullError,
     StoreError,
@@ -26,7 +30,9 @@ from flintmq.store.files.interface import (
     staging_directory,
 )
 from flintmq.store.files.local_files import LocalFiles
+from flintmq.store.message_store import MessageStore
 from flintmq.testing import ROOT, SimulatedFiles
+from tests.kits.store.offline_stores import HOST, small_config
 
 SIZE = 3 * 4096 + 100
 
@@ -516,6 +522,73 @@ def test_two_threads_open_one_descriptor(tmp_path: Path) -> None:
         thread.join()
     assert open_descriptors(tmp_path / "file") == before + 1
     region.close()
+
+
+def own_descriptors(root: Path) -> int:
+    """Return how many descriptors files below a directory have besides those of their maps."""
+    of_maps = 0 if sys.version_info >= (3, 13) else 1
+    counts = (open_descriptors(path) for path in root.rglob("*") if path.is_file())
+    return sum(max(count - of_maps, 0) for count in counts)
+
+
+def test_few_of_many_files_keep_a_descriptor_of_their_own(tmp_path: Path) -> None:
+    files = LocalFiles(descriptors_max=3)
+    regions = [files.create(tmp_path / str(number), SIZE) for number in range(12)]
+    assert own_descriptors(tmp_path) == 3
+    for turn in range(2):
+        for number, region in enumerate(regions):
+            region.write(turn, b"%c" % (65 + number))
+            region.sync()
+            assert own_descriptors(tmp_path) == 3
+    for number, region in enumerate(regions):
+        assert bytes(region.view[:2]) == b"%c" % (65 + number) * 2
+        region.close()
+    assert own_descriptors(tmp_path) == 0
+
+
+def test_files_can_be_sent_to_another_process(tmp_path: Path) -> None:
+    files = LocalFiles(descriptors_max=1)
+    with closing(files.create(tmp_path / "here", SIZE)):
+        sent = pickle.loads(pickle.dumps(files))
+        regions = [sent.create(tmp_path / name, SIZE) for name in ("there", "too")]
+        assert own_descriptors(tmp_path) == 2
+        for region in regions:
+            region.close()
+
+
+def test_a_descriptor_in_use_is_not_let_go(tmp_path: Path) -> None:
+    files = LocalFiles(descriptors_max=1)
+    regions = [files.create(tmp_path / str(number), SIZE) for number in range(4)]
+    together = threading.Barrier(len(regions))
+
+    def write(number: int) -> None:
+        together.wait()
+        for at in range(300):
+            regions[number].write(at, bytes([number + 1]))
+            regions[number].sync()
+
+    with ThreadPoolExecutor(len(regions)) as threads:
+        list(threads.map(write, range(len(regions))))
+    assert own_descriptors(tmp_path) <= len(regions)
+    for number, region in enumerate(regions):
+        assert bytes(region.view[:300]) == bytes([number + 1]) * 300
+        region.close()
+
+
+def test_a_store_of_many_queues_needs_few_descriptors_besides_its_maps(tmp_path: Path) -> None:
+    config = small_config(tmp_path / "store")
+    with MessageStore.open(config, files=LocalFiles(descriptors_max=5), background=False) as store:
+        for turn in range(3):
+            for number in range(40):
+                message = PutMessage(
+                    topic=f"t{number}", queue_id=0, body=b"x", born_host=HOST, store_host=HOST
+                )
+                assert store.put(message).ok, turn
+            store.dispatch()
+            store.flush()
+            store.checkpoint()
+            assert own_descriptors(tmp_path) <= 5 + 1  # The lock of the store is no mapped file.
+        assert {store.max_offset_in_queue(f"t{number}", 0) for number in range(40)} == {3}
 
 
 def test_a_link_to_nowhere_is_listed(tmp_path: Path) -> None:

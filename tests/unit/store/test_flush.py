@@ -7,6 +7,7 @@ from flintmq.store.errors import FlushFailedError
 from flintmq.store.message_store import MessageStore
 from flintmq.store.results import PutResult, PutStatus
 from flintmq.store.running_flags import RunningFlag
+from flintmq.store.upkeep import durability
 from flintmq.testing import Fault, SimulatedFiles
 from tests.kits.store.store_kit import bodies, message, new_files, open_store, sync_store, turn
 from tests.kits.store.waiting_puts import put_durably, wait_flushed
@@ -277,3 +278,30 @@ def test_durable_puts_of_many_threads_are_all_flushed() -> None:
     assert [result.status for result in results] == [PutStatus.PUT_OK] * 80
     assert store.flusher.flushed_offset == store.log.end_offset
     store.close()
+
+
+# -- marks ---------------------------------------------------------------------------------------
+
+
+def test_marks_follow_the_bytes_of_the_log_as_well_as_the_clock(
+    files: SimulatedFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durability, "CHECKPOINT_SIZE_MAX", 1000)
+    store = open_store(files)
+    step = store.durability.queue_flush_step
+    marks = store.durability.durably_dispatched
+    store.put(message(b"x" * 400))
+    store.dispatch()
+    step()
+    assert store.durability.durably_dispatched == marks
+    store.put(message(b"x" * 800))
+    store.dispatch()
+    step()
+    assert store.durability.durably_dispatched == store.log.end_offset
+    store.put(message(b"later"))
+    store.dispatch()
+    step()
+    assert store.durability.durably_dispatched < store.log.end_offset
+    turn(store, store.config.flush_queue_thorough_interval_ms)
+    step()
+    assert store.durability.durably_dispatched == store.log.end_offset

@@ -10,6 +10,9 @@ import pytest
 
 from flintmq.testing import AsyncTcpProxy, TcpProxy
 from tests.kits.broker.remoting_kit import HOST, eventually
+from tests.kits.leftovers import LEAVES_NOTHING
+
+pytestmark = pytest.mark.usefixtures(LEAVES_NOTHING)
 
 
 @contextlib.asynccontextmanager

@@ -194,6 +194,7 @@ class PullFastPath:
                 )
             except LocalProtocolError:
                 return None  # No frame can hold it; the processor says so.
+            context.fetched.note(group, topic, queue_id, offset)
             if status is _FOUND:
                 context.statistics.add_get(
                     GotQueue(topic, group, queue_id),

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-CHUNK_SIZE: Final = 256 << 10
+CHUNK_SIZE: Final = 1 << 20
 """Bytes that are taken from the socket in one turn of the loop."""
+FLOOD_SIZE: Final = 128 << 10
+"""So much does not come at once unless more is on its way."""
 CONNECT_TIMEOUT_S: Final = 5
 LOOK_MS: Final = 100
 """How often a slave looks whether a report is due though nothing has come."""
@@ -99,8 +101,7 @@ class HaClient:
         except FlintError as error:
             self._end(error)
             return
-        # So much does not come at once unless more is on its way.
-        self._is_flooded = size >= CHUNK_SIZE // 2
+        self._is_flooded = size >= FLOOD_SIZE
         self._on_append()
         self.report()
 

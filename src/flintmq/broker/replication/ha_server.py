@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 SLAVE_COUNT_MAX: Final = 32
 """Connections of slaves; more are closed at once."""
-SLICE_SIZE: Final = 512 << 10
+SLICE_SIZE: Final = 1 << 20
 """Bytes of the log that one slave is sent before others have their turn."""
 TRANSFER_COUNT_MAX: Final = 64
 """Transfers that are handed to the kernel together."""
@@ -144,6 +144,8 @@ class _SlaveConnection:
         self._is_writing = False
         """Whether the loop tells when the socket takes more."""
         self._loading: asyncio.Task[None] | None = None
+        self._resident_end = 0
+        """Up to where the kernel has said that the log is in memory."""
         self._is_closed = False
         self._loop.add_reader(connected.fileno(), self._readable)
 
@@ -232,7 +234,8 @@ class _SlaveConnection:
     def _is_cold(self, part: Slice) -> bool:
         """Whether a part has to be loaded first; if so, that is begun and the part given up."""
         log = self._server.store.log
-        if part.start >= log.readable_end - RECENT_SIZE:
+        part_end = part.start + part.size
+        if part_end <= self._resident_end or part.start >= log.readable_end - RECENT_SIZE:
             return False
         file = log.files.find(part.start)
         if file is None:
@@ -240,6 +243,7 @@ class _SlaveConnection:
         start = part.start - file.first_offset
         size = min(SLICE_SIZE, file.readable - start)
         if file.region.is_resident(start, size):
+            self._resident_end = part.start + size
             return False
         part.release()
         self._loading = self._loop.create_task(

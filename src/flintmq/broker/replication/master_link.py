@@ -116,8 +116,8 @@ class MasterLink:
         self._heartbeat_ms = heartbeat_ms
         self._silence_ms = silence_ms
         self._decoder = TransferDecoder()
-        self._tail = bytearray()
-        """The beginning of a record whose rest has not come yet."""
+        self._kept = bytearray()
+        """What has come and is not appended: the beginning of a record whose rest is missing."""
         self._heartbeat_count = 0
         self._reported_ms = self._heard_ms = now_ms()
         self._reported = -1
@@ -175,13 +175,15 @@ class MasterLink:
         """
         self._heard_ms = self._now_ms()
         for offset, piece in self._decoder.feed(chunk):
-            self._check_place(offset, is_heartbeat=not piece)
-            self.master_end = max(self.master_end, offset + len(piece))
+            self._check_offset(offset, is_heartbeat=not piece)
+            if piece or offset != WHOLE_LOG:  # No log ends where an empty slave asks.
+                self.master_end = max(self.master_end, offset + len(piece))
             if piece:
                 self._heartbeat_count = 0
                 self._take(piece)
+        self._append()
 
-    def _check_place(self, offset: int, *, is_heartbeat: bool) -> None:
+    def _check_offset(self, offset: int, *, is_heartbeat: bool) -> None:
         log = self._log
         if not self._is_begun and log.end == 0:
             # An empty log may begin with any file: a master deletes its oldest ones.
@@ -201,50 +203,43 @@ class MasterLink:
             self._is_begun = True  # The joint was empty: the log ends where it begins.
 
     def _take(self, piece: memoryview) -> None:
-        """Compare what the log has already, and append the rest."""
+        """Compare what the log has already, and keep the rest until the chunk is at its end.
+
+        Transfers are small, and what they bring is appended together: a file at most.
+        """
         log = self._log
-        known_size = min(len(piece), max(log.end - self.received_end, 0))
+        if self._kept and self.received_end % log.file_size == 0:
+            self._append()
+        known_size = 0 if self._kept else min(len(piece), max(log.end - self.received_end, 0))
         if known_size:
             if not log.is_same(self.received_end, piece[:known_size]):
                 raise DivergedError(self.received_end, known_size)
             self.received_end += known_size
             piece = piece[known_size:]
         if piece:
-            if log.end == 0 and self.received_end == WHOLE_LOG and not self._tail:
-                self._tail += b"\0"
+            if log.end == 0 and self.received_end == WHOLE_LOG and not self._kept:
+                self._kept += b"\0"
             self.received_end += len(piece)
-            self._append(piece)
+            self._kept += piece
 
-    def _append(self, piece: memoryview) -> None:
-        if self._tail:
-            piece = self._finish_tail(piece)
-        if piece:
-            offset = self.received_end - len(piece)
-            whole = self._whole_records(piece, offset)
+    def _append(self) -> None:
+        """Append the records that are whole; the beginning of another one is kept."""
+        kept = self._kept
+        if not kept:
+            return
+        offset = self.received_end - len(kept)
+        with memoryview(kept) as data:
+            whole = self._whole_records(data, offset)
             if whole:
-                self._log.append(offset, piece[:whole])
-            self._tail += piece[whole:]
-
-    def _finish_tail(self, piece: memoryview) -> memoryview:
-        """Add to the unfinished record what it lacks; return what comes behind it."""
-        tail, offset = self._tail, self.received_end - len(piece) - len(self._tail)
-        for size in (BLANK_SIZE, None):
-            if size is None:
-                size = self._record_size(tail, 0, offset)
-            missing = max(size - len(tail), 0)
-            tail += piece[:missing]
-            piece = piece[missing:]
-            if len(tail) < size:
-                return piece
-        self._log.append(offset, tail)
-        self._tail = bytearray()
-        return piece
+                with data[:whole] as records:
+                    self._log.append(offset, records)
+        del kept[:whole]
 
     def _whole_records(self, piece: memoryview, offset: int) -> int:
-        """Return how many bytes of a piece are whole records."""
+        """Return how many bytes of a piece, which lies in one file, are whole records."""
         at, end, unpack = 0, len(piece), BLANK.unpack_from
         least = RECORD_SIZE_MIN
-        # A piece lies in one file; a record has to leave room for a blank behind it.
+        # A record has to leave room for a blank behind it.
         most = self._log.file_size - offset % self._log.file_size - BLANK_SIZE
         if most > RECORD_SIZE_MAX:
             most = RECORD_SIZE_MAX
@@ -257,18 +252,18 @@ class MasterLink:
                 return at - size  # type: ignore[no-any-return]
         return at
 
-    def _record_size(self, data: memoryview | bytearray, at: int, offset: int) -> int:
+    def _record_size(self, data: memoryview, at: int, offset: int) -> int:
         """Return the size of the record at a position; raise if there can be none."""
         size, magic = BLANK.unpack_from(data, at)
-        room = self._log.file_size - (offset + at) % self._log.file_size
+        left_size = self._log.file_size - (offset + at) % self._log.file_size
         if magic == MESSAGE_MAGIC:
-            is_possible = RECORD_SIZE_MIN <= size <= min(room - BLANK_SIZE, RECORD_SIZE_MAX)
+            is_possible = RECORD_SIZE_MIN <= size <= min(left_size - BLANK_SIZE, RECORD_SIZE_MAX)
         else:
-            is_possible = magic == BLANK_MAGIC and size == room <= RECORD_SIZE_MAX
+            is_possible = magic == BLANK_MAGIC and size == left_size <= RECORD_SIZE_MAX
         if not is_possible:
             raise ForeignBytesError(
                 offset + at,
-                f"size {size} and magic {magic:#x} with {room} bytes left in the file; "
+                f"size {size} and magic {magic:#x} with {left_size} bytes left in the file; "
                 f"mappedFileSizeCommitLog has to be the same on both",
             )
         return int(size)

@@ -144,9 +144,9 @@ class CompiledSends:
             return
         # The pieces of the two notations are never the same: one begins with a brace.
         number = self._numbers.setdefault(pieces, len(self._numbers))
-        place = self._targets.setdefault((target, tail), len(self._targets))
-        if self._target_of.get((number, target.queue_id)) != place:
-            self._target_of[number, target.queue_id] = place
+        target_number = self._targets.setdefault((target, tail), len(self._targets))
+        if self._target_of.get((number, target.queue_id)) != target_number:
+            self._target_of[number, target.queue_id] = target_number
             self._has_changed = True
 
     def _tables(self) -> KnownHeaders:
@@ -162,8 +162,8 @@ class CompiledSends:
                 pieces.append((len(data), len(piece.data), piece.slot))
                 data += piece.data
         targets = np.full((len(headers), WALKED_QUEUES_MAX), NO_TARGET, np.int64)
-        for (number, queue_id), place in self._target_of.items():
-            targets[number, queue_id] = place
+        for (number, queue_id), target_number in self._target_of.items():
+            targets[number, queue_id] = target_number
         self._target_table = TargetTable(list(self._targets))
         self._chosen = _ChosenTargets.of(self._target_table, ())
         self._result_numbers = np.full(len(self._targets), NO_TARGET, np.int64)

@@ -25,14 +25,16 @@ QUEUE_GET_SIZE: Final = "QUEUE_GET_SIZE"
 GROUP_FALL_SIZE: Final = "GROUP_GET_FALL_SIZE"
 GROUP_FALL_TIME: Final = "GROUP_GET_FALL_TIME"
 SEND_BACK_COUNT: Final = "SNDBCK_PUT_NUMS"
+COMMIT_COUNT: Final = "TRANSACTION_COMMIT_NUMS"
+ROLLBACK_COUNT: Final = "TRANSACTION_ROLLBACK_NUMS"
 BROKER_PUT_COUNT: Final = "BROKER_PUT_NUMS"
 BROKER_GET_COUNT: Final = "BROKER_GET_NUMS"
 
 COUNTER_COUNT_MAX: Final = 200_000
 """Counters of one broker; clients choose the topics and groups, so there is a limit."""
 
-SAMPLE_STEP: Final = 512
-"""Counters that are sampled between two interruptions."""
+SAMPLE_STEP: Final = 200
+"""Counters that are sampled without an interruption."""
 
 _DIGITS_MAX: Final = 10
 _MINUTE_POINTS: Final = 7
@@ -222,11 +224,16 @@ class BrokerStatistics:
         self._enter_puts_and_gets()
         return sum(one.value for (kind, _), one in self._counters.items() if kind == name)
 
+    def counters(self) -> list[tuple[tuple[str, str], Counter]]:
+        """Return all counters, each with its name and key; they go on counting."""
+        self._enter_puts_and_gets()
+        return list(self._counters.items())
+
     def sample(self) -> Generator[None, None, None]:
         """Note the values of all counters, some between two interruptions."""
         self._enter_puts_and_gets()
         now_ms = self._now_ms()
-        for number, counter in enumerate(list(self._counters.values()), start=1):
+        for number, counter in enumerate(list(self._counters.values()), 1):
             counter.sample(now_ms)
             if number % SAMPLE_STEP == 0:
                 yield

@@ -6,6 +6,7 @@ __all__ = [
     "broker_locks",
     "consume_from",
     "group_member",
+    "local_offsets",
     "offset_store",
     "process_queue",
     "sharing",

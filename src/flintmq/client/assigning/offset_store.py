@@ -1,14 +1,13 @@
-"""Offset stores: consumers keep their progress at the broker, or in a file."""
+"""Offset stores: consumers keep their progress at the broker, or in a file (`local_offsets`)."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, Protocol
 
-from flintmq.client.errors import NotFoundError, UsageError
+from flintmq.client.errors import NotFoundError
 from flintmq.client.wall_clock import monotonic_ms
 from flintmq.errors import FlintError
 from flintmq.format.wire.codes import RequestCode
@@ -18,18 +17,15 @@ from flintmq.format.wire.headers.offsets import (
     UpdateConsumerOffsetRequest,
 )
 from flintmq.model.message_queue import MessageQueue
-from flintmq.settings.durable_file import replace_durably
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
-    from pathlib import Path
 
     from flintmq.client.instance import ClientInstance
 
 logger = logging.getLogger(__name__)
 
 TIMEOUT_MS: Final = 5000
-FILE_SIZE_MAX: Final = 64 << 20
 NOTHING_COMMITTED: Final = -1
 
 KNOWN_FOR_MS: Final = 30_000
@@ -74,8 +70,13 @@ class OffsetStore(Protocol):
         """Commit the offsets of ``queues``; failures are logged and tried again."""
         ...
 
-    async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Commit one offset, whatever was noted; a failure is raised."""
+    async def commit(
+        self, queue: MessageQueue, offset: int, *, increase_only: bool = False
+    ) -> None:
+        """Commit one offset, whatever was noted; a failure is raised.
+
+        With ``increase_only`` nothing is done if the group has come further.
+        """
         ...
 
     def forget(self, queue: MessageQueue) -> None:
@@ -246,65 +247,3 @@ class RemoteOffsets(NotedOffsets):
         self._committed.pop(queue, None)
         self._known.pop(queue, None)
         self._lowered.discard(queue)
-
-
-class LocalOffsets(NotedOffsets):
-    """Offsets of a broadcasting group, kept in a file of this client."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self._path = path
-        self._written: dict[MessageQueue, int] = {}
-
-    async def load(self) -> None:
-        """Read the file; without one there are no offsets."""
-        try:
-            with self._path.open("rb") as file:
-                content = file.read(FILE_SIZE_MAX + 1)
-        except FileNotFoundError:
-            return
-        if len(content) > FILE_SIZE_MAX:
-            raise UsageError(f"{self._path} has more than {FILE_SIZE_MAX} bytes")
-        try:
-            rows = json.loads(content)["offsets"]
-            self._offsets = {
-                MessageQueue(row["topic"], row["brokerName"], int(row["queueId"])): int(
-                    row["offset"]
-                )
-                for row in rows
-            }
-        except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"{self._path} holds no offsets: {error}") from error
-        self._written = dict(self._offsets)
-
-    async def read(self, queue: MessageQueue) -> int | None:
-        """Return the offset from the file, or the one noted since."""
-        return self._offsets.get(queue)
-
-    async def persist(self, queues: Collection[MessageQueue]) -> None:
-        """Write the file, with all queues ever consumed from, if an offset has moved."""
-        if self._offsets == self._written:
-            return
-        rows = [
-            {
-                "topic": queue.topic,
-                "brokerName": queue.broker_name,
-                "queueId": queue.queue_id,
-                "offset": offset,
-            }
-            for queue, offset in sorted(self._offsets.items())
-        ]
-        try:
-            replace_durably(self._path, json.dumps({"offsets": rows}, indent=1).encode())
-        except OSError as error:
-            logger.warning("offsets not written: file=%s reason=%s", self._path, error)
-        else:
-            self._written = dict(self._offsets)
-
-    async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Note one offset and write the file."""
-        self.update(queue, offset, increase_only=False)
-        await self.persist([queue])
-
-    def forget(self, queue: MessageQueue) -> None:
-        """Keep the offset: no broker has a copy of it."""

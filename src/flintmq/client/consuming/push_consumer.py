@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
-from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack
 
 from flintmq.client.assigning.assignment import Assignment
 from flintmq.client.assigning.broker_locks import BrokerLocks
 from flintmq.client.assigning.group_member import GroupMember
-from flintmq.client.assigning.offset_store import LocalOffsets, OffsetStore, RemoteOffsets
+from flintmq.client.assigning.local_offsets import group_offsets, lasting_options
 from flintmq.client.assigning.sharing import SharingRules
 from flintmq.client.consuming.concurrent_service import ConcurrentService
 from flintmq.client.consuming.consume_hooks import (
@@ -104,8 +102,8 @@ class AsyncPushConsumer(GroupMember):
             raise UsageError("a consumer needs at least one subscription")
         rules = sorter.fill(SharingRules, sharing)
         options = sorter.fill_if_given(ClientOptions, options)
-        if client is None and not rules.is_clustering:
-            options = _with_lasting_name(options or ClientOptions())
+        if client is None:
+            options = lasting_options(options, rules)
         super().__init__(
             group, subscriptions, expression_type, rules=rules, options=options, client=client
         )
@@ -126,7 +124,7 @@ class AsyncPushConsumer(GroupMember):
         self._stop = HandlerStop()
         self._trace: ConsumeTrace | None = None
         self.statistics = ConsumeStatistics()
-        self.offsets = self._make_offsets(client)
+        self.offsets = group_offsets(client, self.group, self.rules, settings.offset_directory)
         self._runner = HandlerRunner(
             self._handler,
             thread_count=settings.concurrency,
@@ -158,12 +156,6 @@ class AsyncPushConsumer(GroupMember):
             self._spawn(self._assignment.renew_locks_forever())
         self._spawn(self._give_stuck_back_forever())
         await self.rebalance()
-
-    def _make_offsets(self, client: ClientInstance) -> OffsetStore:
-        if self.rules.is_clustering:
-            return RemoteOffsets(client, self.group, now_ms=client.now_ms)
-        root = self.settings.offset_directory or Path.home() / ".rocketmq_offsets"
-        return LocalOffsets(root / client.client_id / self.group / "flintmq-offsets.json")
 
     def _make_consuming(self, client: ClientInstance) -> ConsumeService:
         settings = self.settings
@@ -408,10 +400,3 @@ class AsyncPushConsumer(GroupMember):
         while True:
             await asyncio.sleep(self.settings.consume_timeout_ms / 1000)
             await self._consuming.give_stuck_back(list(self._assignment.queues.values()))
-
-
-def _with_lasting_name(options: ClientOptions) -> ClientOptions:
-    """Return options with an instance name: a broadcasting consumer finds its offsets by it."""
-    if options.instance_name is not None:
-        return options
-    return dataclasses.replace(options, instance_name="DEFAULT")

@@ -34,7 +34,7 @@ from flintmq.client.producing.batch_failure import BatchFailedError
 from flintmq.client.producing.delivery import Delivery, DeliveryRules
 from flintmq.client.producing.fault_table import FaultTable
 from flintmq.client.producing.producer_settings import ProducerArguments, ProducerSettings
-from flintmq.client.producing.queue_choice import queue_for_key
+from flintmq.client.producing.queue_choice import QueueSelector, queue_for_key, selected_queue
 from flintmq.client.tracing.send_trace import SendTrace
 from flintmq.client.tracing.trace import TraceSender
 from flintmq.client.wall_clock import monotonic_ms, wall_ms
@@ -135,12 +135,13 @@ class AsyncProducer(ClientUser):
         self,
         message: Message,
         *,
-        queue: MessageQueue | None = None,
+        queue: MessageQueue | QueueSelector | None = None,
         timeout_ms: int | None = None,
     ) -> SendResult:
         """Send a message and return where it was stored.
 
-        Without a queue or a sharding key it goes to the next queue in turn, and on failure to
+        ``queue`` is a queue, or a function that chooses one of the topic's queues.  Without it
+        and without a sharding key the message goes to the next queue in turn, and on failure to
         one of another broker.
 
         Raises:
@@ -151,15 +152,21 @@ class AsyncProducer(ClientUser):
         """
         deadline = self._deadline(timeout_ms)
         envelope = self._seal(message)
-        if queue is None:
-            queue = await self._queue_of_key(message, deadline)
-        return await self._send_watched([message], envelope, queue, deadline)
+        target = await self._target(message, queue, deadline)
+        return await self._send_watched([message], envelope, target, deadline)
 
-    async def _queue_of_key(self, message: Message, deadline: Deadline) -> MessageQueue | None:
-        """Return the queue that the sharding key of a message leads to; None without a key."""
-        if message.sharding_key is None:
+    async def _target(
+        self, message: Message, queue: MessageQueue | QueueSelector | None, deadline: Deadline
+    ) -> MessageQueue | None:
+        """Return the queue that a message has to go to; None if any of them will do."""
+        if isinstance(queue, MessageQueue):
+            return queue
+        if queue is None and message.sharding_key is None:
             return None
         queues = await self._delivery.queues(wrap(self.namespace, message.topic), deadline)
+        if queue is not None:
+            return selected_queue(queue, queues, message)
+        assert message.sharding_key is not None
         return queue_for_key(queues, message.sharding_key)
 
     def _deadline(self, timeout_ms: int | None) -> Deadline:
@@ -207,15 +214,16 @@ class AsyncProducer(ClientUser):
         self,
         messages: Iterable[Message],
         *,
-        queue: MessageQueue | None = None,
+        queue: MessageQueue | QueueSelector | None = None,
         batch_size: int = BATCH_SIZE,
         timeout_ms: int | None = None,
     ) -> list[SendResult]:
         """Send messages of one topic together, cut into batches of at most ``batch_size`` bytes.
 
         Each batch goes to one queue and is stored as a whole or not at all; ``timeout_ms`` is for
-        each of them.  Without ``queue``, messages with sharding keys go to the queues of their
-        keys: those of one queue together and in their order, one queue after the other.
+        each of them.  A function as ``queue`` is asked for each message.  Without it, messages
+        with sharding keys go to the queues of their keys: those of one queue together and in
+        their order, one queue after the other.
 
         Raises:
             BatchFailedError: one failed after others were stored; it says which.
@@ -249,7 +257,7 @@ class AsyncProducer(ClientUser):
     async def _batches(
         self,
         messages: Sequence[Message],
-        queue: MessageQueue | None,
+        queue: MessageQueue | QueueSelector | None,
         batch_size: int,
         timeout_ms: int | None,
     ) -> list[tuple[MessageQueue | None, list[Message], list[BatchItem]]]:
@@ -257,7 +265,7 @@ class AsyncProducer(ClientUser):
         deadline = self._deadline(timeout_ms)
         by_queue: dict[MessageQueue | None, list[tuple[Message, BatchItem]]] = {}
         for message, item in zip(messages, batch_items(messages), strict=True):
-            target = queue or await self._queue_of_key(message, deadline)
+            target = await self._target(message, queue, deadline)
             by_queue.setdefault(target, []).append((message, item))
         found = []
         for target, pairs in by_queue.items():
@@ -267,15 +275,16 @@ class AsyncProducer(ClientUser):
                 found.append((target, batch, items))
         return found
 
-    async def send_one_way(self, message: Message, *, queue: MessageQueue | None = None) -> None:
+    async def send_one_way(
+        self, message: Message, *, queue: MessageQueue | QueueSelector | None = None
+    ) -> None:
         """Send a message without waiting for an answer: nobody knows whether it is stored."""
         deadline = self._deadline(None)
         envelope = self._seal(message)
-        if queue is None:
-            queue = await self._queue_of_key(message, deadline)
-        if queue is None:
-            queue = await self._delivery.next_queue(envelope.topic, deadline)
-        await self._delivery.tell(envelope, queue, deadline)
+        target = await self._target(message, queue, deadline)
+        if target is None:
+            target = await self._delivery.next_queue(envelope.topic, deadline)
+        await self._delivery.tell(envelope, target, deadline)
 
     async def cancel(
         self, message: Message, sent: SendResult, *, timeout_ms: int | None = None
@@ -310,7 +319,7 @@ class AsyncProducer(ClientUser):
             raise UsageError("a message of a transaction cannot be delayed")
         extra = {TRAN_MSG: "true", PRODUCER_GROUP: self.group}
         envelope, sending = self._seal(message, extra), self._deadline(timeout_ms)
-        queue = await self._queue_of_key(message, sending)
+        queue = await self._target(message, None, sending)
         sent = await self._send_watched([message], envelope, queue, sending)
         state = TransactionState.ROLLBACK
         if sent.ok:
@@ -361,7 +370,11 @@ class AsyncProducer(ClientUser):
     # -- request and reply -------------------------------------------------------------------
 
     async def request(
-        self, message: Message, *, timeout_ms: int = REQUEST_TIMEOUT_MS
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | QueueSelector | None = None,
+        timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> ReceivedMessage:
         """Send a message and return the reply of the consumer that gets it.
 
@@ -378,8 +391,8 @@ class AsyncProducer(ClientUser):
                 TTL: str(timeout_ms),
             }
             envelope = self._seal(message, extra)
-            queue = await self._queue_of_key(message, deadline)
-            await self._delivery.deliver(envelope, queue, deadline, introduced=True)
+            target = await self._target(message, queue, deadline)
+            await self._delivery.deliver(envelope, target, deadline, introduced=True)
             return await wait_for_reply(future, timeout_ms=deadline.left_ms, topic=message.topic)
         finally:
             client.replies.forget(correlation_id)

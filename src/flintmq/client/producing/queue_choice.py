@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+from flintmq.client.errors import UsageError
 from flintmq.format.java import string_hash
+from flintmq.model.message_queue import MessageQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from flintmq.client.messaging.messages import Message
 
-    from flintmq.model.message_queue import MessageQueue
+QueueSelector: TypeAlias = "Callable[[Sequence[MessageQueue], Message], MessageQueue]"
+"""A function of the user that chooses one of the queues of a topic for a message."""
 
 _INDEX_MASK: Final = 0x7FFFFFFF
 
@@ -44,3 +48,13 @@ def queue_for_key(queues: Sequence[MessageQueue], sharding_key: str) -> MessageQ
     """Return the queue that all messages of a key go to, the same that Java clients choose."""
     remainder = abs(string_hash(sharding_key)) % len(queues)
     return queues[remainder]
+
+
+def selected_queue(
+    select: QueueSelector, queues: Sequence[MessageQueue], message: Message
+) -> MessageQueue:
+    """Return the queue that a function of the user chooses; UsageError if it is none of them."""
+    queue = select(tuple(queues), message)
+    if queue not in queues:
+        raise UsageError(f"the function for the queue returned {queue!r}, none of its queues")
+    return queue

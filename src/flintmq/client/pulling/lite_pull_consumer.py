@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, Unpack
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeAlias, Unpack
 
 from flintmq.client.assigning.assignment import Assignment
 from flintmq.client.assigning.consume_from import QueueBounds
 from flintmq.client.assigning.group_member import GroupMember
-from flintmq.client.assigning.offset_store import RemoteOffsets
-from flintmq.client.assigning.sharing import MessageModel, SharingRules
+from flintmq.client.assigning.local_offsets import group_offsets, lasting_options
+from flintmq.client.assigning.sharing import SharingRules
 from flintmq.client.errors import UsageError
 from flintmq.client.keywords import KeywordSorter
 from flintmq.client.namespaces import wrap
@@ -17,6 +19,7 @@ from flintmq.client.options import ClientOptions
 from flintmq.client.pulling.lite_pull_settings import LitePullArguments, LitePullSettings
 from flintmq.client.pulling.poll_cache import PollCache
 from flintmq.client.pulling.queue_pulling import PullRules, QueuePulling
+from flintmq.errors import FlintError
 from flintmq.format.wire.bodies.heartbeat import CONSUME_FROM, CONSUME_TYPES, ConsumerData
 from flintmq.format.wire.codes import ResponseCode
 from flintmq.model.subscription import EVERYTHING, TAG
@@ -34,6 +37,11 @@ if TYPE_CHECKING:
     from flintmq.model.message_queue import MessageQueue
     from flintmq.remoting import Request
 
+logger = logging.getLogger(__name__)
+
+QueueListener: TypeAlias = "Callable[[str, list[MessageQueue]], object]"
+"""Is told a topic and its queues."""
+
 POLL_TIMEOUT_MS: Final = 5000
 POLL_COUNT: Final = 32
 SUSPEND_MS: Final = 20_000
@@ -49,6 +57,8 @@ class AsyncLitePullConsumer(GroupMember):
     committed every few seconds and at the end.  The messages given last count if the user's block
     ends without an exception; after `close` they do not, since nobody has said so.  Without
     ``auto_commit``, `commit` says that everything given so far is consumed, or up to which offset.
+    With ``model=MessageModel.BROADCASTING`` each member gets all messages and keeps its progress
+    in a file.
 
     How it works is said by ``settings``, how the group shares its queues by ``sharing``, and how
     the cluster is found by ``options``.  The fields of all three may be given as single keywords
@@ -70,24 +80,26 @@ class AsyncLitePullConsumer(GroupMember):
         sorter = KeywordSorter(
             AsyncLitePullConsumer, keywords, LitePullSettings, SharingRules, ClientOptions
         )
+        rules = sorter.fill(SharingRules, sharing)
+        options = sorter.fill_if_given(ClientOptions, options)
         super().__init__(
             group,
             subscriptions or {},
             expression_type,
-            rules=sorter.fill(SharingRules, sharing),
-            options=sorter.fill_if_given(ClientOptions, options),
+            rules=rules,
+            options=lasting_options(options, rules) if client is None else options,
             client=client,
             stream=True,
         )
         self.settings = sorter.fill(LitePullSettings, settings)
-        if not self.rules.is_clustering:
-            raise UsageError("a lite pull consumer shares its queues: it cannot be broadcasting")
         self._is_sharing = bool(subscriptions)
 
     # -- lifetime ----------------------------------------------------------------------------
 
     async def _begin(self, client: ClientInstance) -> None:
-        self.offsets = RemoteOffsets(client, self.group, now_ms=client.now_ms)
+        directory = self.settings.offset_directory
+        self.offsets = group_offsets(client, self.group, self.rules, directory)
+        await self.offsets.load()
         self._bounds = QueueBounds(client)
         pull_rules = PullRules(count=self.settings.pull_count, suspend_ms=SUSPEND_MS, is_lite=True)
         self._pulling = QueuePulling(client, self.group, self, pull_rules)
@@ -155,6 +167,32 @@ class AsyncLitePullConsumer(GroupMember):
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic."""
         return await self.client.routes.subscribe_queues(wrap(self.namespace, topic))
+
+    async def watch_queues(self, topic: str, listener: QueueListener) -> list[MessageQueue]:
+        """Return the queues of a topic, and have a function called whenever they change.
+
+        It is asked after every ``route_interval_ms``.  The function is called in the event loop and
+        must not block; what it raises is logged.
+        """
+        queues = await self.queues(topic)
+        self._spawn(self._watch(topic, listener, set(queues)))
+        return queues
+
+    async def _watch(self, topic: str, listener: QueueListener, known: set[MessageQueue]) -> None:
+        while True:
+            await asyncio.sleep(self.client.options.route_interval_ms / 1000)
+            try:
+                queues = await self.queues(topic)
+            except FlintError as error:
+                logger.info("queues not looked at: topic=%s reason=%s", topic, error)
+                continue
+            if set(queues) == known:
+                continue
+            known = set(queues)
+            try:
+                listener(topic, queues)
+            except Exception:
+                logger.exception("a listener for queues has failed: topic=%s", topic)
 
     # -- messages ----------------------------------------------------------------------------
 
@@ -280,7 +318,7 @@ class AsyncLitePullConsumer(GroupMember):
         return ConsumerData(
             group=self.group,
             consume_type=CONSUME_TYPES[0],
-            message_model=MessageModel.CLUSTERING.value,
+            message_model=self.rules.model.value,
             consume_from=CONSUME_FROM[0],
             subscriptions=tuple(self.topics),
         )

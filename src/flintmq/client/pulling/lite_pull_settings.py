@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypedDict
 
 from flintmq.client.assigning.sharing import SharingKeywords
@@ -26,6 +27,8 @@ class LitePullSettings:
     """How many bytes of one queue are pulled ahead of the polls."""
     total_count_max: int = 10_000
     """How many messages of all queues together are pulled ahead of the polls."""
+    offset_directory: Path | None = None
+    """Where a broadcasting consumer keeps its offsets; by default ``~/.rocketmq_offsets``."""
 
     def __post_init__(self) -> None:
         check_field_types(self)
@@ -42,6 +45,7 @@ class LitePullKeywords(TypedDict, total=False):
     queue_count_max: int
     queue_size_max: int
     total_count_max: int
+    offset_directory: Path | None
 
 
 class LitePullArguments(LitePullKeywords, SharingKeywords, ClientKeywords, total=False):

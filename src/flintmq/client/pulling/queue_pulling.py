@@ -20,6 +20,7 @@ from flintmq.client.pulling.puller import (
     PullStatus,
 )
 from flintmq.errors import FlintError
+from flintmq.remoting import ConnectError, ConnectionLostError
 
 if TYPE_CHECKING:
     from flintmq.client.assigning.assigned_queue import AssignedQueue
@@ -130,6 +131,8 @@ class QueuePulling:
             return FLOW_PAUSE_MS
         except FlintError as error:
             logger.info("pull failed: queue=%s reason=%s", one.queue, error)
+            if isinstance(error, ConnectError | ConnectionLostError):
+                await self._client.routes.fetch_again(one.queue.topic)
             return ERROR_PAUSE_MS
         if one.leaving.is_set():
             return 0

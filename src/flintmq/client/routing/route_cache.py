@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from flintmq.client.errors import ClientError, NoRouteError, TopicNotExistError
 from flintmq.client.routing.queue_lists import (
@@ -20,12 +20,16 @@ from flintmq.format.wire.codes import RequestCode
 from flintmq.format.wire.headers.namesrv import RouteRequest
 from flintmq.model.routes import MASTER_ID, TopicRoute
 from flintmq.model.topics import AUTO_CREATE_TOPIC
+from flintmq.remoting import RemotingError
 
 if TYPE_CHECKING:
     from flintmq.client.routing.name_servers import NameServers
     from flintmq.model.message_queue import MessageQueue
 
 logger = logging.getLogger(__name__)
+
+AGAIN_S: Final = 1.0
+"""How long a route counts as fresh although a broker of it cannot be reached."""
 
 
 class RouteCache:
@@ -40,6 +44,8 @@ class RouteCache:
         self._addresses: dict[str, dict[int, str]] = {}
         self._wanted: set[str] = set()
         self._locks: dict[str, asyncio.Lock] = {}
+        self._again_at: dict[str, float] = {}
+        """When a route may be asked for once more, by the clock of the loop."""
 
     # -- fetching ----------------------------------------------------------------------------
 
@@ -51,6 +57,22 @@ class RouteCache:
         self._take(topic, route)
         self._borrowed.discard(topic)
         return route
+
+    async def fetch_again(self, topic: str) -> None:
+        """Ask for the route of a topic whose broker cannot be reached: a slave may be there.
+
+        Callers at the same time, and within a second, share one question.  Where no name server
+        answers, the route stays as it was.
+        """
+        async with self._locks.setdefault(topic, asyncio.Lock()):
+            now = asyncio.get_running_loop().time()
+            if now < self._again_at.get(topic, 0):
+                return
+            try:
+                await self.fetch(topic)
+            except (ClientError, RemotingError) as error:
+                logger.debug("route not fetched again: topic=%s reason=%s", topic, error)
+            self._again_at[topic] = asyncio.get_running_loop().time() + AGAIN_S
 
     def _take(self, topic: str, route: TopicRoute) -> None:
         self._routes[topic] = route

@@ -9,6 +9,7 @@ __all__ = [
     "field_table",
     "index_file",
     "pulled_records",
+    "queue_claims",
     "record",
     "record_encoding",
     "record_layout",

@@ -11,9 +11,10 @@ from typing import Final
 from flintmq.format.stored.consume_queue import PRE_BLANK_SIZE, UNIT
 from flintmq.format.stored.consume_queue_ext import is_address
 from flintmq.format.stored.dispatch_fields import dispatch_tags_code
+from flintmq.format.stored.queue_claims import queue_claims
 from flintmq.format.stored.record import CheckedRecord
 from flintmq.model.topics import DUE_TIME_TOPICS
-from flintmq.offline.derive import DerivedQueue, queue_claims
+from flintmq.offline.derive import DerivedQueue
 from flintmq.offline.findings import Findings, Kind, Severity, Streak
 from flintmq.offline.layout import QueueKey
 from flintmq.offline.log_files import LogFiles

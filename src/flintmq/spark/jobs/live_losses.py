@@ -40,8 +40,8 @@ class LossTally:
         """Count a loss."""
         self._count += 1
         if len(self._losses) < DAMAGES_MAX:
-            place = DamagedRange(queue_text(queue), loss.resume, 0, loss.reason)
-            self._losses.append(place)
+            damaged = DamagedRange(queue_text(queue), loss.resume, 0, loss.reason)
+            self._losses.append(damaged)
 
     def damages(self, missing_count: int = 0) -> Damages:
         """Return what was found; every loss is at least one message."""

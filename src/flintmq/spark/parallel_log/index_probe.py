@@ -20,12 +20,12 @@ from flintmq.format.stored.index_file import (
     file_size,
 )
 from flintmq.kernels.compiled import as_bytes
+from flintmq.kernels.derived_views import Entries
 from flintmq.kernels.index import chain_breaks_at, entries_match, first_entry_from
 from flintmq.offline.index_geometry import IndexGeometry
 from flintmq.offline.layout import DataFile, StoreLayout
 from flintmq.offline.log_files import LogFiles
 from flintmq.offline.regions import Regions, open_for_reading
-from flintmq.spark.parallel_log.derived import Entries
 
 
 class UsedFile(NamedTuple):

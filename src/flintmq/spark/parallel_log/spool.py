@@ -29,8 +29,8 @@ from typing import BinaryIO, Final
 import numpy as np
 
 from flintmq.format.stored.consume_queue import UNIT_SIZE
-from flintmq.spark.parallel_log.derived import Entries, UnitSlices, partition_of
-from flintmq.spark.parallel_log.queue_numbers import QueueName
+from flintmq.kernels.derived_views import Entries, UnitSlices, partition_of
+from flintmq.kernels.queue_numbers import QueueName
 
 _SECTION: Final = struct.Struct("=qqq")
 _NAME: Final = struct.Struct("=ii")

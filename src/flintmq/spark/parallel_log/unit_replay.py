@@ -6,9 +6,9 @@ its queues in log order.
 """
 
 from flintmq.format.stored.consume_queue import UNIT, UNIT_SIZE
+from flintmq.kernels.derived_views import UnitSlices
+from flintmq.kernels.queue_numbers import QueueName
 from flintmq.offline.derive import DerivedQueue, UnitSink
-from flintmq.spark.parallel_log.derived import UnitSlices
-from flintmq.spark.parallel_log.queue_numbers import QueueName
 
 
 class UnitReplay:

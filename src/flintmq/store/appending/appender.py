@@ -11,6 +11,7 @@ from flintmq.format.host import IPV4_HOST_SIZE
 from flintmq.format.properties import encode_properties
 from flintmq.format.stored.batch import decode_batch, join_properties
 from flintmq.format.stored.dispatch_fields import dispatch_fields_of_map
+from flintmq.format.stored.queue_claims import QueueSlot
 from flintmq.format.stored.record_encoding import batch_records, encode_with_topic, pack_origin
 from flintmq.format.stored.record_layout import (
     FIXED_SIZES,
@@ -45,7 +46,7 @@ from flintmq.store.appending.put_admission import PutAdmission, PutRefusedError,
 from flintmq.store.appending.waiting_put import UndispatchedWaiting, waiting_put
 from flintmq.store.config import BrokerRole, FlushMode
 from flintmq.store.errors import StoreError
-from flintmq.store.log.dispatch_request import DispatchRequest, QueueSlot, stored_request
+from flintmq.store.log.dispatch_request import DispatchRequest, stored_request
 from flintmq.store.results import PutResult, PutStatus
 
 if TYPE_CHECKING:

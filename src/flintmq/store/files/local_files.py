@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from flintmq.store.errors import StoreIOError, StoreLoadError
+from flintmq.store.files.descriptor_pool import DESCRIPTORS_MAX, DescriptorPool
 from flintmq.store.files.interface import (
     DiskUsage,
     FileEntry,
@@ -25,7 +26,18 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class LocalFiles:
-    """The file system of the machine."""
+    """The file system of the machine.
+
+    At most ``descriptors_max`` mapped files keep a descriptor besides their map.
+    """
+
+    def __init__(self, *, descriptors_max: int = DESCRIPTORS_MAX) -> None:
+        self._pool = DescriptorPool(descriptors_max)
+
+    def _pooled(self, path: Path, descriptor: int, size: int, *, read_only: bool) -> LocalRegion:
+        region = self.map_region(path, descriptor, size, read_only=read_only)
+        region.pool = self._pool
+        return region
 
     def map_region(self, path: Path, descriptor: int, size: int, *, read_only: bool) -> LocalRegion:
         """Map a file; a kind of files whose disk fails maps another kind of region."""
@@ -38,7 +50,7 @@ class LocalFiles:
             size = os.fstat(descriptor).st_size
             if size == 0:
                 raise StoreLoadError(path, "the file is empty")
-            return self.map_region(path, descriptor, size, read_only=read_only)
+            return self._pooled(path, descriptor, size, read_only=read_only)
 
     def create(self, path: Path, size: int, *, reserve: bool = True) -> MappedRegion:
         """Make and map a new file of ``size`` zeros, and the directories above it."""
@@ -52,7 +64,7 @@ class LocalFiles:
                     os.posix_fallocate(descriptor, 0, size)
                 else:
                     os.ftruncate(descriptor, size)
-                region = self.map_region(path, descriptor, size, read_only=False)
+                region = self._pooled(path, descriptor, size, read_only=False)
             except BaseException:
                 os.close(descriptor)
                 path.unlink(missing_ok=True)
@@ -84,7 +96,7 @@ class LocalFiles:
         try:
             os.posix_fallocate(descriptor, 0, size)
             os.fdatasync(descriptor)
-            region = self.map_region(path, descriptor, size, read_only=False)
+            region = self._pooled(path, descriptor, size, read_only=False)
             # The descriptor as a directory is never looked at; naming one is what makes Python
             # use the call that follows a link.
             os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor)

@@ -6,11 +6,12 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final
 
 from flintmq.store.errors import DiskFullError, StoreError, StoreIOError
+from flintmq.store.files.descriptor_pool import DescriptorPool
 from flintmq.store.files.page_residency import address_of, are_resident
 
 _BLOCK_SIZE: Final = 4096
@@ -47,7 +48,8 @@ class LocalRegion:
 
     ``mmap.flush`` holds the interpreter lock while the disk works; ``os.fdatasync`` does not, and
     writes mapped pages too.  The descriptor is opened when it is first needed, because most files
-    of a store are only read.  Before Python 3.13 the map keeps a second one of its own.
+    of a store are only read, and is let go when others need theirs (`DescriptorPool`).  Before
+    Python 3.13 the map keeps a second one of its own.
     """
 
     def __init__(self, path: Path, descriptor: int, size: int, *, read_only: bool) -> None:
@@ -58,7 +60,11 @@ class LocalRegion:
         self._map: mmap.mmap | None = _map(descriptor, size, read_only=read_only)
         self.view = memoryview(self._map)
         self._identity = _identity(descriptor)
+        self.pool: DescriptorPool | None = None
+        """Who bounds how many files have a descriptor; nobody if None."""
         self._descriptor = _NO_DESCRIPTOR
+        self._user_count = 0
+        """How many calls are using the descriptor."""
         self._descriptor_lock = threading.Lock()
         self._address: int | None = None
         """Where the file is mapped, once somebody has asked."""
@@ -69,6 +75,8 @@ class LocalRegion:
         """Take over the descriptor of a file that was just made, reserved to its end or not."""
         self._descriptor = descriptor
         self._reserved_end = self.size if reserved else 0
+        if self.pool is not None:
+            self.pool.opened(self)
 
     def reserve(self, start: int, end: int) -> None:
         """Make sure that the disk has room for the bytes from ``start`` to ``end``."""
@@ -79,8 +87,11 @@ class LocalRegion:
         end = min(end + -end % _BLOCK_SIZE, self.size)
         if start == end:
             return
-        with typed_errors(self.path, "reserve", size=end - start):
-            os.posix_fallocate(self._writable(), start, end - start)
+        with (
+            typed_errors(self.path, "reserve", size=end - start),
+            self._writable() as descriptor,
+        ):
+            os.posix_fallocate(descriptor, start, end - start)
         if start > self._reserved_end or end < self._reserved_start:
             self._reserved_start, self._reserved_end = start, end
         else:
@@ -90,15 +101,18 @@ class LocalRegion:
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         """Write ``data`` at ``position`` by system calls; the view shows it at once."""
         assert 0 <= position <= position + len(data) <= self.size, (position, len(data), self.size)
-        with typed_errors(self.path, "write", size=len(data)):
-            write_all(self._writable(), data, position)
+        with (
+            typed_errors(self.path, "write", size=len(data)),
+            self._writable() as descriptor,
+        ):
+            write_all(descriptor, data, position)
 
     def sync(self) -> None:
         """Make every byte written so far durable, through the view or not."""
         if self.read_only:
             return
-        with typed_errors(self.path, "sync"):
-            os.fdatasync(self._writable())
+        with typed_errors(self.path, "sync"), self._writable() as descriptor:
+            os.fdatasync(descriptor)
 
     def advise_will_need(self, start: int, size: int) -> None:
         """Ask the kernel to read a range ahead."""
@@ -123,8 +137,7 @@ class LocalRegion:
         """Read a range into memory, waiting for the disk without the interpreter's lock."""
         end = min(start + size, self.size)
         chunk = memoryview(bytearray(min(_LOAD_CHUNK_SIZE, max(end - start, 0))))
-        with typed_errors(self.path, "read"):
-            descriptor = self._open_descriptor()
+        with typed_errors(self.path, "read"), self._using_descriptor() as descriptor:
             while start < end:
                 count = os.preadv(descriptor, [chunk[: end - start]], start)
                 if count == 0:
@@ -134,8 +147,7 @@ class LocalRegion:
     def data_ranges(self, start: int) -> Iterator[tuple[int, int]]:
         """Yield the ranges from ``start`` on that are not holes of the file."""
         while start < self.size:
-            with typed_errors(self.path, "seek data"):
-                descriptor = self._open_descriptor()
+            with typed_errors(self.path, "seek data"), self._using_descriptor() as descriptor:
                 try:
                     begin = os.lseek(descriptor, start, os.SEEK_DATA)
                 except OSError as error:
@@ -158,9 +170,10 @@ class LocalRegion:
             return
         mapped, self._map = self._map, None
         view, self.view = self.view, memoryview(b"")
-        if self._descriptor != _NO_DESCRIPTOR:
-            os.close(self._descriptor)
-            self._descriptor = _NO_DESCRIPTOR
+        if self.pool is not None:
+            self.pool.closed(self)
+        with self._descriptor_lock:
+            self._close_descriptor()
         try:
             view.release()
             mapped.close()
@@ -169,25 +182,50 @@ class LocalRegion:
             del view, mapped
             raise StoreError(f"{self.path}: closed while it is still read") from error
 
-    def _writable(self) -> int:
+    def let_descriptor_go(self) -> bool:
+        """Close the descriptor unless it is in use; return whether it is closed."""
+        with self._descriptor_lock:
+            if self._user_count:
+                return False
+            self._close_descriptor()
+            return True
+
+    def _close_descriptor(self) -> None:
+        if self._descriptor != _NO_DESCRIPTOR:
+            os.close(self._descriptor)
+            self._descriptor = _NO_DESCRIPTOR
+
+    def _writable(self) -> AbstractContextManager[int]:
         if self.read_only:
             raise StoreError(f"{self.path}: opened for reading only")
-        return self._open_descriptor()
+        return self._using_descriptor()
+
+    @contextmanager
+    def _using_descriptor(self) -> Iterator[int]:
+        """Yield the descriptor, which stays open as long as the context lasts."""
+        with self._descriptor_lock:
+            is_new = self._descriptor == _NO_DESCRIPTOR
+            descriptor = self._open_descriptor() if is_new else self._descriptor
+            self._user_count += 1
+        try:
+            if is_new and self.pool is not None:
+                self.pool.opened(self)
+            yield descriptor
+        finally:
+            with self._descriptor_lock:
+                self._user_count -= 1
 
     def _open_descriptor(self) -> int:
-        if self._descriptor != _NO_DESCRIPTOR:
-            return self._descriptor
-        with self._descriptor_lock:
-            if self._map is None:
-                raise StoreError(f"{self.path}: used after it was closed")
-            if self._descriptor == _NO_DESCRIPTOR:
-                flags = os.O_RDONLY if self.read_only else os.O_RDWR
-                descriptor = os.open(self.path, flags | os.O_CLOEXEC)
-                if _identity(descriptor) != self._identity:
-                    os.close(descriptor)
-                    raise OSError(errno.ESTALE, "another file has taken this name")
-                self._descriptor = descriptor
-            return self._descriptor
+        """Open the file by its name; the caller has the lock."""
+        if self._map is None:
+            raise StoreError(f"{self.path}: used after it was closed")
+        flags = os.O_RDONLY if self.read_only else os.O_RDWR
+        descriptor = os.open(self.path, flags | os.O_CLOEXEC)
+        if _identity(descriptor) != self._identity:
+            os.close(descriptor)
+            raise OSError(errno.ESTALE, "another file has taken this name")
+        self._descriptor = descriptor
+        return descriptor
 
 
 def _map(descriptor: int, size: int, *, read_only: bool) -> mmap.mmap:

@@ -7,23 +7,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from flintmq.format.properties import decode_properties, find_property
 from flintmq.format.stored.dispatch_fields import BadDelayLevelError, dispatch_fields
+from flintmq.format.stored.queue_claims import multi_slots
 from flintmq.format.stored.record import CheckedRecord
 from flintmq.format.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
-from flintmq.model.property_names import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET
-from flintmq.model.topics import LMQ_PREFIX
+from flintmq.model.property_names import INNER_MULTI_DISPATCH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from flintmq.format.delay_levels import DelayLevels
-
-
-class QueueSlot(NamedTuple):
-    """One more queue that a multi-dispatch message enters."""
-
-    name: str
-    queue_id: int
-    queue_offset: int
+    from flintmq.format.stored.queue_claims import QueueSlot
 
 
 class DispatchRequest(NamedTuple):
@@ -124,15 +117,3 @@ def _fields(
 @functools.lru_cache(maxsize=4096)
 def _topic_text(topic: bytes) -> str:
     return topic.decode("utf-8", "replace")
-
-
-def multi_slots(properties: Mapping[str, str], queue_id: int, *, lmq: bool) -> list[QueueSlot]:
-    """Read from a stored message which further queues it enters, and at which offsets."""
-    names = properties.get(INNER_MULTI_DISPATCH, "").split(",")
-    offsets = properties.get(INNER_MULTI_QUEUE_OFFSET, "").split(",")
-    if len(names) != len(offsets) or not all(offset.isdecimal() for offset in offsets):
-        return []
-    return [
-        QueueSlot(name, 0 if lmq and name.startswith(LMQ_PREFIX) else queue_id, int(offset))
-        for name, offset in zip(names, offsets, strict=True)
-    ]

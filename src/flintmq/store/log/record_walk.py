@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+import functools
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from flintmq.format.errors import CorruptRecordError, EndOfRecords
 from flintmq.format.stored.record import Blank, check_record
@@ -26,6 +27,17 @@ NOT_WRITTEN: Final = "nothing was written here"
 
 StepOver: TypeAlias = "Callable[[int, str], int | None]"
 """Is told the offset of damage and its reason."""
+
+
+_Found = TypeVar("_Found", covariant=True)
+
+
+class WalkFile(Protocol[_Found]):
+    """Walks one file of the log."""
+
+    def __call__(self, file: MappedFile, offset: int, /) -> Generator[_Found, None, LogEnd]:
+        """Yield what is found from ``offset`` on; without a reason the next file goes on."""
+        ...
 
 
 def _stay(_offset: int, _reason: str) -> int | None:
@@ -107,7 +119,11 @@ class LogWalk:
             yield record
 
     def walk(self, start: int, *, check_crc: bool) -> Iterator[CheckedRecord]:
-        """Yield good records from ``start`` on; ``end`` tells where and why it ended.
+        """Yield good records from ``start`` on; ``end`` tells where and why it ended."""
+        return self.over_files(start, functools.partial(self._walk_file, check_crc=check_crc))
+
+    def over_files(self, start: int, walk_file: WalkFile[_Found]) -> Iterator[_Found]:
+        """Yield what ``walk_file`` finds from ``start`` on; ``end`` tells where and why it ended.
 
         Damage that ``step_over`` knows a way past is left out, and the walk goes on behind it.
         """
@@ -121,7 +137,7 @@ class LogWalk:
             if offset < file.first_offset:
                 reason = f"{file.path.name} does not follow"
             else:
-                found = yield from self._walk_file(file, offset, check_crc=check_crc)
+                found = yield from walk_file(file, offset)
                 offset, reason = found.offset, found.reason
                 if not reason:
                     # A blank with nothing behind it counts as not written.
@@ -145,32 +161,38 @@ class LogWalk:
         self, file: MappedFile, offset: int, *, check_crc: bool
     ) -> Generator[CheckedRecord, None, LogEnd]:
         """Yield the good records of one file; without a reason the next file goes on."""
-        view, first_offset, size = file.view, file.first_offset, file.size
-        damaged_at = self.damaged_at
         last: CheckedRecord | None = None
         try:
             while offset < file.end_offset:
-                if offset in damaged_at:
-                    return LogEnd(offset, damaged_at[offset])
-                record = check_record(
-                    view,
-                    offset - first_offset,
-                    size,
-                    check_crc=check_crc,
-                    expected_offset=offset,
-                )
-                if isinstance(record, Blank):
-                    break
-                if offset >= self.torn_from and is_torn(record, view, offset - first_offset):
-                    return LogEnd(offset, "torn by a power failure")
-                offset += record.size
-                last = record
-                yield record
-        except EndOfRecords:
-            return LogEnd(offset, NOT_WRITTEN)
-        except CorruptRecordError as error:
-            return LogEnd(offset, error.reason)
+                found = self.judge(file, offset, check_crc=check_crc)
+                if isinstance(found, LogEnd):
+                    return found
+                offset += found.size
+                last = found
+                yield found
         finally:
             if last is not None:
                 self.last_time = last.store_timestamp
         return LogEnd(offset, "")
+
+    def judge(self, file: MappedFile, offset: int, *, check_crc: bool) -> CheckedRecord | LogEnd:
+        """Return the good record at an offset of a file, or why there is none.
+
+        Without a reason the next file goes on: a blank is there.
+        """
+        if offset in self.damaged_at:
+            return LogEnd(offset, self.damaged_at[offset])
+        position = offset - file.first_offset
+        try:
+            record = check_record(
+                file.view, position, file.size, check_crc=check_crc, expected_offset=offset
+            )
+        except EndOfRecords:
+            return LogEnd(offset, NOT_WRITTEN)
+        except CorruptRecordError as error:
+            return LogEnd(offset, error.reason)
+        if isinstance(record, Blank):
+            return LogEnd(offset, "")
+        if offset >= self.torn_from and is_torn(record, file.view, position):
+            return LogEnd(offset, "torn by a power failure")
+        return record

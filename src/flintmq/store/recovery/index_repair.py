@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from flintmq.store.log.commit_log import CommitLog
     from flintmq.store.log.dispatch_request import DispatchRequest
     from flintmq.store.log.record_walk import LogWalk
+    from flintmq.store.recovery.bulk_records import SortedKeys
     from flintmq.store.recovery.recovery_report import RecoveryReport
     from flintmq.store.views.key_index import KeyIndex
 
@@ -138,6 +139,21 @@ class IndexRecovery:
             )
             if len(self._batch) >= BATCH_COUNT_MAX:
                 self.insert()
+
+    def takes_many(self, physical_offset: int) -> bool:
+        """Whether the records from an offset on are new to the index, all of them."""
+        return self._index.end_offset < physical_offset
+
+    def add_many(self, keys: SortedKeys) -> None:
+        """Take in the keys of many records, as far as they are not in yet; see `takes_many`.
+
+        Raises:
+            DiskFullError: the index has no space; some of the keys may be in.
+        """
+        self.insert()
+        newer = keys.behind(self.after)
+        self._index.insert_logged(newer)
+        self._report.index_entries_rebuilt += newer.count
 
     def insert(self) -> None:
         """Insert what was added."""

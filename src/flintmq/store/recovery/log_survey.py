@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from flintmq.store.log.commit_log import CommitLog
     from flintmq.store.log.record_walk import LogEnd, LogWalk
     from flintmq.store.recovery.damage import Doubt
+    from flintmq.store.recovery.fast_walk import FastWalk
+    from flintmq.store.recovery.recovery_progress import RecoveryProgress
     from flintmq.store.recovery.recovery_report import RecoveryReport
     from flintmq.store.views.queue_table import QueueTable
 
@@ -45,7 +47,9 @@ class LogSurvey:
         log: CommitLog,
         queues: QueueTable,
         walk: LogWalk,
+        fast_walk: FastWalk,
         *,
+        progress: RecoveryProgress,
         files: Files,
         clock: Clock,
     ) -> None:
@@ -53,6 +57,8 @@ class LogSurvey:
         self._log = log
         self._queues = queues
         self._walk = walk
+        self._fast_walk = fast_walk
+        self._progress = progress
         self._files = files
         self._clock = clock
 
@@ -86,9 +92,11 @@ class LogSurvey:
         )
         walk.step_over = judge.step_over
         kept_before_damage = count = 0
-        for count, _ in enumerate(walk.walk(start, check_crc=config.check_crc_on_recover), 1):
+        for good in self._fast_walk.counts(start, check_crc=config.check_crc_on_recover):
+            count += good.record_count
             if not judge.ranges:
                 kept_before_damage = count
+            self._progress.note("checked", count, good.end_offset, self._log.files.max_wrote)
         end = walk.end
         for damaged in judge.ranges:
             report.add_damaged(damaged)

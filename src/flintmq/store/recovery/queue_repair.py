@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from flintmq.format.stored.consume_queue import PRE_BLANK_SIZE, UNIT_SIZE
+from flintmq.format.stored.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_SIZE
 from flintmq.format.stored.record_layout import RECORD_SIZE_MIN
 from flintmq.store.files.interface import is_safe_name
+from flintmq.store.log.dispatch_request import DispatchRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from flintmq.format.stored.checkpoint import CheckpointMarks
     from flintmq.store.log.commit_log import CommitLog
-    from flintmq.store.log.dispatch_request import DispatchRequest
     from flintmq.store.log.record_walk import LogWalk
+    from flintmq.store.recovery.bulk_records import UnitSlice
     from flintmq.store.recovery.damage import LogDamage
     from flintmq.store.recovery.recovery_report import RecoveryReport
     from flintmq.store.views.queue_table import QueueTable, StoredQueue
@@ -29,6 +30,24 @@ LOST_SIZE_MAX: Final = 1 << 40
 def _is_any(_queue_offset: int, _physical_offset: int, _size: int) -> bool:
     """Take a unit for true whatever it leads to."""
     return True
+
+
+def _request_of(found: UnitSlice, queue_offset: int, units: memoryview) -> DispatchRequest:
+    """Return what a queue needs to know of the record of the first of these units."""
+    physical_offset, size, tags_code = UNIT.unpack_from(units)
+    return DispatchRequest(
+        found.topic,
+        found.queue_id,
+        physical_offset,
+        size,
+        tags_code,
+        store_timestamp=0,
+        queue_offset=queue_offset,
+        sys_flag=0,
+        keys=(),
+        properties=b"",
+        multi=(),
+    )
 
 
 class QueueRecovery:
@@ -140,7 +159,7 @@ class QueueRecovery:
 
     def _unit_check(self, queue: StoredQueue) -> Callable[[int, int, int], bool]:
         """Return a test whether a unit leads to the record that belongs there."""
-        place = (queue.topic, queue.queue_id)
+        key = (queue.topic, queue.queue_id)
 
         def is_true(queue_offset: int, physical_offset: int, size: int) -> bool:
             if physical_offset < self._log.min_offset:
@@ -150,7 +169,7 @@ class QueueRecovery:
                 return False
             request = self._walk.request(record)
             slots = [(request.topic, request.queue_id, request.queue_offset), *request.multi]
-            return (*place, queue_offset) in slots
+            return (*key, queue_offset) in slots
 
         return is_true
 
@@ -200,6 +219,25 @@ class QueueRecovery:
             self._add(request, request.topic, request.queue_id, request.queue_offset)
             for slot in request.multi:
                 self._add(request, slot.name, slot.queue_id, slot.queue_offset)
+
+    def add_units(self, found: UnitSlice) -> None:
+        """Do what `add` does for many records of one queue whose offsets follow each other."""
+        key = (found.topic, found.queue_id)
+        offset, rest = found.first, found.units
+        while rest and key not in self.holed:
+            queue = self._queues.find(key)
+            count = 1
+            if queue is not None and 0 < offset == queue.max_offset:
+                count = self._append_many(queue, offset, rest)
+            else:
+                self._add(_request_of(found, offset, rest), *key, offset)
+            offset, rest = offset + count, rest[count * UNIT_SIZE :]
+
+    def _append_many(self, queue: StoredQueue, queue_offset: int, units: memoryview) -> int:
+        """Append the next units of a queue, or some of them; return how many."""
+        count = queue.append_many(queue_offset, units)
+        self._report.units_rebuilt += count
+        return count
 
     def _add(self, request: DispatchRequest, topic: str, queue_id: int, queue_offset: int) -> None:
         key = (topic, queue_id)
@@ -262,6 +300,25 @@ class QueueRecovery:
             self._fill(request, request.topic, request.queue_id, request.queue_offset)
             for slot in request.multi:
                 self._fill(request, slot.name, slot.queue_id, slot.queue_offset)
+
+    def fill_units(self, found: UnitSlice) -> None:
+        """Do what `fill` does for many records of one queue whose offsets follow each other."""
+        key = (found.topic, found.queue_id)
+        offset, rest = found.first, found.units
+        while rest:
+            queue, hole_start = self._queues.find(key), self.holed.get(key)
+            if hole_start is None and (queue is not None or not self.fill_unknown):
+                return
+            if queue is None or hole_start is None or not 0 < offset <= queue.max_offset:
+                self._fill(_request_of(found, offset, rest), *key, offset)
+                count = 1
+            elif offset < queue.max_offset:
+                count = min(queue.max_offset - offset, len(rest) // UNIT_SIZE)
+            elif UNIT.unpack_from(rest)[0] < hole_start:
+                count = 1
+            else:
+                count = self._append_many(queue, offset, rest)
+            offset, rest = offset + count, rest[count * UNIT_SIZE :]
 
     def _fill(self, request: DispatchRequest, topic: str, queue_id: int, queue_offset: int) -> None:
         hole_start = self.holed.get((topic, queue_id))

@@ -22,15 +22,18 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from flintmq.format.stored.record import CheckedRecord
 from flintmq.store.errors import DiskFullError
 from flintmq.store.log.record_walk import OFFSET_MAX, LogEnd, LogWalk
+from flintmq.store.recovery.fast_walk import FastWalk, load_bulk_records
 from flintmq.store.recovery.index_repair import IndexRecovery
 from flintmq.store.recovery.log_survey import LogSurvey, warn_of_damage
 from flintmq.store.recovery.queue_repair import QueueRecovery
+from flintmq.store.recovery.recovery_progress import RecoveryProgress
 from flintmq.store.recovery.recovery_report import RecoveryReport
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from flintmq.format.delay_levels import DelayLevels
     from flintmq.format.stored.checkpoint import Checkpoint, CheckpointMarks
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from flintmq.store.files.mapped_file import MappedFile
     from flintmq.store.log.commit_log import CommitLog
     from flintmq.store.log.dispatch_request import DispatchRequest
+    from flintmq.store.recovery.bulk_records import BulkRecords, SoundRecords, UnitSlice
     from flintmq.store.views.key_index import KeyIndex
     from flintmq.store.views.queue_table import QueueTable, StoredQueue
 
@@ -53,6 +57,9 @@ CHECKPOINT_MARGIN_MS: Final = 3000
 """RocketMQ's allowance between the checkpoint's times and the data they speak of."""
 
 WRITE_SIZE: Final = 1 << 20
+
+SINGLE_RECORDS_MAX: Final = 50_000
+"""Records that are judged one by one, in about half a second, before machine code is loaded."""
 
 
 class Recovery:
@@ -87,6 +94,7 @@ class Recovery:
         self._index = index
         self._dispatcher = dispatcher
         self._checkpoint = checkpoint
+        self._delay_levels = delay_levels
         self._pages_lost = pages_lost
         self._machine_ran_on = machine_ran_on
         self._files = files
@@ -94,6 +102,10 @@ class Recovery:
         self.report = report = RecoveryReport(clean_exit=clean_exit)
         self._walk = walk = LogWalk(config, log, delay_levels=delay_levels)
         walk.torn_from = OFFSET_MAX if clean_exit else 0
+        self._fast_walk = FastWalk(
+            walk, self._load_bulk_records, single_records_max=SINGLE_RECORDS_MAX
+        )
+        self._progress = RecoveryProgress(clock)
         self._for_queues = QueueRecovery(queues, log, walk, report, bitmap_of=dispatcher.bitmap_of)
         self._for_index = IndexRecovery(index, log, walk, report) if index is not None else None
         self._indexes_in_scan = False
@@ -117,7 +129,14 @@ class Recovery:
         report.log_start = self._log.min_offset
         report.scan_start = start = self._choose_start()
         survey = LogSurvey(
-            self._config, self._log, self._queues, self._walk, files=self._files, clock=self._clock
+            self._config,
+            self._log,
+            self._queues,
+            self._walk,
+            self._fast_walk,
+            progress=self._progress,
+            files=self._files,
+            clock=self._clock,
         )
         end = survey.run(
             start,
@@ -202,27 +221,65 @@ class Recovery:
 
     def _scan(self, start: int, end: LogEnd) -> None:
         """Dispatch every record that the survey has found good."""
-        walk = self._walk
-        count = 0
-        for record in walk.records(start, end.offset):
-            count += 1
-            request = walk.request(record)
-            if self._dispatched_to is not None:
-                self._note_waiting(request)
-                continue
-            try:
-                self._for_queues.add(request)
-                if self._indexes_in_scan and self._for_index is not None:
-                    self._for_index.add(request)
-            except DiskFullError as error:
-                self._stop_dispatch(record.physical_offset, error)
-                self._note_waiting(request)
-        self.report.records_scanned = count
+        for piece in self._pieces(start, end.offset):
+            if isinstance(piece, CheckedRecord):
+                self._dispatch(piece)
+            else:
+                self._dispatch_many(piece)
+            count = self.report.records_scanned
+            self._progress.note("dispatched", count, piece.physical_offset, end.offset)
         if self._for_index is not None:
             try:
                 self._for_index.insert()
             except DiskFullError as error:
                 self._stop_dispatch(end.offset, error)
+
+    def _dispatch(self, record: CheckedRecord) -> None:
+        """Put a record into the views, or note that it waits for them."""
+        self.report.records_scanned += 1
+        request = self._walk.request(record)
+        if self._dispatched_to is not None:
+            self._note_waiting(request)
+            return
+        try:
+            self._for_queues.add(request)
+            if self._indexes_in_scan and self._for_index is not None:
+                self._for_index.add(request)
+        except DiskFullError as error:
+            self._stop_dispatch(record.physical_offset, error)
+            self._note_waiting(request)
+
+    def _dispatch_many(self, records: SoundRecords) -> None:
+        """Put many records into the views at once, or one by one where that does not go."""
+        if self._dispatched_to is None:
+            for_index = self._for_index if self._indexes_in_scan else None
+            try:
+                if _add_many(records, self._for_queues.add_units, for_index):
+                    self.report.records_scanned += len(records)
+                    return
+            except DiskFullError as error:
+                self._stop_dispatch(records.physical_offset, error)
+        for record in records:
+            self._dispatch(record)
+
+    def _pieces(self, start: int, end: int) -> Iterator[SoundRecords | CheckedRecord]:
+        """Yield the records between two offsets, many at a time where the views take that.
+
+        An extension of the queues takes single ones only.
+        """
+        if self._fast_walk.is_bulk and not self._queues.has_ext:
+            return self._fast_walk.pieces(start, end)
+        return self._walk.records(start, end)
+
+    def _load_bulk_records(self) -> BulkRecords | None:
+        if not self._config.machine_code:
+            return None
+        return load_bulk_records(
+            delay_levels=self._delay_levels,
+            multi=self._config.enable_multi_dispatch,
+            lmq=self._config.enable_lmq,
+            remaining_size=self._log.files.max_wrote - self.report.scan_start,
+        )
 
     def _stop_dispatch(self, physical_offset: int, error: DiskFullError) -> None:
         """Leave the rest to the dispatcher: a store on a full disk must open to be cleaned.
@@ -298,14 +355,26 @@ class Recovery:
             return
         report = self.report
         report.fill_start = begin = max(min(starts), self._log.min_offset)
-        for record in self._walk.records(begin, report.log_end):
-            request = self._walk.request(record)
-            for_queues.fill(request)
-            if for_index is not None:
-                for_index.add(request)
+        count = 0
+        for piece in self._pieces(begin, report.log_end):
+            if isinstance(piece, CheckedRecord):
+                self._fill(piece, for_index)
+                count += 1
+            else:
+                if not _add_many(piece, for_queues.fill_units, for_index):
+                    for record in piece:
+                        self._fill(record, for_index)
+                count += len(piece)
+            self._progress.note("filled in", count, piece.physical_offset, report.log_end)
         if for_index is not None:
             for_index.insert()
         report.queues_filled = sorted(f"{topic}/{queue_id}" for topic, queue_id in for_queues.holed)
+
+    def _fill(self, record: CheckedRecord, for_index: IndexRecovery | None) -> None:
+        request = self._walk.request(record)
+        self._for_queues.fill(request)
+        if for_index is not None:
+            for_index.add(request)
 
     def _finish(self) -> None:
         log_min = self._log.min_offset
@@ -319,6 +388,24 @@ class Recovery:
             self._index.write_headers()
         waits = self._dispatched_to
         self._dispatcher.start_at(self.report.log_end if waits is None else waits)
+
+
+def _add_many(
+    records: SoundRecords,
+    add_units: Callable[[UnitSlice], None],
+    for_index: IndexRecovery | None,
+) -> bool:
+    """Put many records into the views, if those can take them all at once; return whether."""
+    if for_index is not None and not for_index.takes_many(records.physical_offset):
+        return False
+    found = records.derive()
+    if found is None:
+        return False
+    for units in found.slices:
+        add_units(units)
+    if for_index is not None:
+        for_index.add_many(found.keys)
+    return True
 
 
 def _write_again(file: MappedFile, end: int) -> None:

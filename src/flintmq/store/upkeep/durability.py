@@ -36,6 +36,9 @@ logger = logging.getLogger(__name__)
 COMMIT_TRIES_AT_STOP: Final = 10
 """How often a stop tries to write what is left in pool buffers, as RocketMQ does."""
 
+CHECKPOINT_SIZE_MAX: Final = 512 << 20
+"""Bytes of the log that may lie behind the marks: a start after a crash walks them again."""
+
 _BOOT: Final = b"boot "
 """What the ``abort`` file begins with if it names the run of the machine, not a failed sync."""
 
@@ -282,9 +285,10 @@ class Durability:
         self._log.prepare_next()
 
     def queue_flush_step(self) -> None:
-        """Flush queues that have enough to flush, and checkpoint once in a while."""
+        """Flush queues that have enough to flush; checkpoint once in a while, and after much."""
         now = self._clock.monotonic()
-        if now - self._checkpointed >= self._config.flush_queue_thorough_interval_ms / 1000:
+        is_due = now - self._checkpointed >= self._config.flush_queue_thorough_interval_ms / 1000
+        if is_due or self._dispatcher.offset - self.durably_dispatched >= CHECKPOINT_SIZE_MAX:
             self._checkpointed = now
             self.checkpoint()
         else:

@@ -26,6 +26,10 @@ class PoisonError(StoreError):
     """A held message can never be delivered."""
 
 
+class BadBodyError(PoisonError):
+    """The body of a held message does not match its checksum."""
+
+
 def delivery_of(record: Record) -> PutMessage:
     """Return the message to put for a held record that is due.
 
@@ -69,7 +73,8 @@ def read_held(
     """Return the record that a unit of a queue leads to.
 
     Raises:
-        PoisonError: it is gone or damaged, or belongs to another queue.
+        PoisonError: it is gone or belongs to another queue.
+        BadBodyError: it is damaged.
     """
     piece = reader.select(physical_offset, size)
     if piece is None:
@@ -81,7 +86,7 @@ def read_held(
             raise PoisonError(f"its record is damaged: {error}") from error
     # A put computes the checksum anew: damage must be seen now or never.
     if not record.crc_ok:
-        raise PoisonError("its body does not match its checksum")
+        raise BadBodyError("its body does not match its checksum")
     if (record.topic, record.queue_id) != (topic, queue_id):
         raise PoisonError(f"its unit leads to {record.topic}/{record.queue_id}")
     return record

@@ -23,6 +23,7 @@ from flintmq.store.files.state_file import StateFile
 from flintmq.store.results import PutStatus
 from flintmq.store.upkeep.held_records import (
     LASTING_REFUSALS,
+    BadBodyError,
     PoisonError,
     delivery_of,
     read_held,
@@ -159,7 +160,7 @@ class ScheduleService:
         self._housekept_ms = clock.now_ms()
         self._save_failed = False
         self.delivered_count = 0
-        self.skipped_count = 0
+        self.skipped_count = self.crc_error_count = 0
         self.skipped: deque[SkippedUnit] = deque(maxlen=SKIPPED_COUNT_MAX)
         """The units passed over last."""
         self.expired_count = 0
@@ -385,6 +386,7 @@ class ScheduleService:
                 read_held(self._reader, SCHEDULE_TOPIC, level.number - 1, unit[0], unit[1])
             )
         except PoisonError as error:
+            self.crc_error_count += isinstance(error, BadBodyError)
             self._skip(level, unit[0], str(error))
             return 0
         result = self._put(message)

@@ -25,6 +25,7 @@ from flintmq.store.config import BrokerRole
 from flintmq.store.results import PutStatus
 from flintmq.store.upkeep.held_records import (
     LASTING_REFUSALS,
+    BadBodyError,
     PoisonError,
     delivery_of,
     read_held,
@@ -37,7 +38,7 @@ from flintmq.store.upkeep.waiting_queue import (
     key_of,
     offset_of,
 )
-from flintmq.store.upkeep.waiting_state import QueueProgress
+from flintmq.store.upkeep.waiting_state import WaitingQueueState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,6 +131,7 @@ class WaitingDelivery:
         self.delivered_count = 0
         self.cancelled_count = 0
         self.rolled_count = 0
+        self.crc_error_count = 0
         self.skipped_count = 0
         """Messages that could never be delivered: damaged, refused for what they are, or gone."""
 
@@ -143,11 +145,11 @@ class WaitingDelivery:
             queue.begin(*self._progress_of(state, queue.queue_id))
         self._appender.delivered_until_ms = max(due_ms_of(queue.mark) for queue in self._queues)
 
-    def _progress_of(self, state: WaitingState, queue_id: int) -> QueueProgress:
-        progress = state.queues.get(queue_id, QueueProgress(0, NOTHING_DONE))
+    def _progress_of(self, state: WaitingState, queue_id: int) -> WaitingQueueState:
+        progress = state.queues.get(queue_id, WaitingQueueState(0, NOTHING_DONE))
         stored = self._stored.get(WAITING_TOPIC, queue_id)
         if stored is None or progress.first > stored.max_offset:
-            return QueueProgress(0, NOTHING_DONE)
+            return WaitingQueueState(0, NOTHING_DONE)
         return progress
 
     def close(self) -> None:
@@ -161,7 +163,7 @@ class WaitingDelivery:
         """Take down how far delivery is, to be saved, if that is known."""
         if self._is_ready:
             queues = {
-                queue.queue_id: QueueProgress(queue.first, queue.mark)
+                queue.queue_id: WaitingQueueState(queue.first, queue.mark)
                 for queue in self._queues
                 if queue.first or queue.mark != NOTHING_DONE
             }
@@ -301,6 +303,7 @@ class WaitingDelivery:
                 return True
             message = delivery_of(record)
         except PoisonError as error:
+            self.crc_error_count += isinstance(error, BadBodyError)
             self._skip(queue, key, str(error))
             return True
         if self._try_put(message, queue, key) is None:

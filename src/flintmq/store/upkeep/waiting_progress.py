@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flintmq.store.config import StoreConfig
     from flintmq.store.files.interface import Files
     from flintmq.store.log.commit_log import CommitLog
-    from flintmq.store.upkeep.waiting_state import QueueProgress
+    from flintmq.store.upkeep.waiting_state import WaitingQueueState
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class WaitingProgress:
         self._noted = self.saved = state
         return state
 
-    def note(self, queues: Mapping[int, QueueProgress], cancelled: Mapping[str, int]) -> None:
+    def note(self, queues: Mapping[int, WaitingQueueState], cancelled: Mapping[str, int]) -> None:
         """Take down how far delivery is now."""
         noted = self._noted
         if queues != noted.queues or cancelled != noted.cancelled:

@@ -25,7 +25,7 @@ class WaitingStateError(ValueError):
     """A text is no state of waiting messages."""
 
 
-class QueueProgress(NamedTuple):
+class WaitingQueueState(NamedTuple):
     """How far one queue is."""
 
     first: int
@@ -36,7 +36,7 @@ class WaitingState(NamedTuple):
     """How far all queues are."""
 
     log_end: int = 0
-    queues: Mapping[int, QueueProgress] = {}
+    queues: Mapping[int, WaitingQueueState] = {}
     cancelled: Mapping[str, int] = {}
     """The topics and ids of messages not to be delivered, and when they are due."""
 
@@ -49,7 +49,7 @@ class WaitingState(NamedTuple):
         """
         try:
             queues = {
-                int(queue_id): QueueProgress(int(one["first"]), _mark(one))
+                int(queue_id): WaitingQueueState(int(one["first"]), _mark(one))
                 for queue_id, one in value["queues"].items()
             }
             cancelled = {str(name): int(due) for name, due in value.get("cancelled", {}).items()}

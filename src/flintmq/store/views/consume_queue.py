@@ -124,7 +124,7 @@ class ConsumeQueue:
             self._reserve(tail, position)
         return self.has_room(queue_offset, count)
 
-    def append_units(self, units: bytes) -> None:
+    def append_units(self, units: bytes | memoryview) -> None:
         """Write several units at once, for which `has_room` has said yes."""
         tail = self._tail
         assert tail is not None
@@ -134,6 +134,22 @@ class ConsumeQueue:
         tail.wrote = end
         physical_offset, size, _ = UNIT.unpack_from(units, len(units) - UNIT_SIZE)
         self.max_physical_offset = physical_offset + size
+
+    def append_many(self, queue_offset: int, units: memoryview) -> int:
+        """Write the next units, whose first is ``queue_offset``; return how many were written.
+
+        That is at least one, and as many as the last file takes and one step reserves.  What
+        `append` says of single units holds for these.
+        """
+        tail = self._tail
+        if tail is not None and queue_offset:
+            size = min(len(units), tail.size - tail.wrote, RESERVE_STEP // UNIT_SIZE * UNIT_SIZE)
+            if size and self.make_room(queue_offset, size // UNIT_SIZE):
+                self.append_units(units[:size])
+                return size // UNIT_SIZE
+        physical_offset, record_size, tags_code = UNIT.unpack_from(units)
+        self.append(physical_offset, record_size, tags_code, queue_offset)
+        return 1
 
     def _open_tail(self, queue_offset: int) -> MappedFile:
         """Make the next file; a queue that begins in mid-file gets pre-blank units before it."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from flintmq.store.clock import Clock
     from flintmq.store.files.interface import Files
-    from flintmq.store.views.key_index_file import ManyKeys
+    from flintmq.store.views.key_index_file import LoggedKeys, ManyKeys
 
 logger = logging.getLogger(__name__)
 
@@ -194,6 +194,22 @@ class KeyIndex:
         """Add the keys of messages that are newer than all others; `make_room` has said yes."""
         self.files[-1].insert_group(keys, store_timestamp)
         self._complete_offset = keys.last_offset
+
+    def insert_logged(self, keys: LoggedKeys) -> None:
+        """Add keys of messages that are newer than all others, in as many files as they need.
+
+        Raises:
+            DiskFullError: no space for all of them; some may be in.
+        """
+        if self._removed:
+            self._close_removed()
+        done = 0
+        while done < keys.count:
+            file = self.files[-1] if self.files else self._roll()
+            if file.is_full:
+                file = self._roll()
+            done += file.insert_logged(keys, done)
+        self._complete_offset = self.end_offset
 
     def _roll(self) -> KeyIndexFile:
         """Open the next file; it starts where the full one ended, as RocketMQ's does."""

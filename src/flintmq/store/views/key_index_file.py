@@ -53,6 +53,25 @@ class ManyKeys(Protocol):
         ...
 
 
+class LoggedKeys(Protocol):
+    """Keys of messages of a log, each with the store time of its message, in log order."""
+
+    @property
+    def count(self) -> int:
+        """How many keys these are."""
+        ...
+
+    def entry(self, number: int) -> tuple[int, int, int]:
+        """Return hash, physical offset and store time of a key."""
+        ...
+
+    def insert(
+        self, view: memoryview, keys: range, *, slots: int, first: int, begin_time: int
+    ) -> int:
+        """Write some of the entries from number ``first`` on; return how many slots are new."""
+        ...
+
+
 class KeyIndexFile:
     """One hash file.  Counters live here and reach the header by ``write_header``."""
 
@@ -156,6 +175,33 @@ class KeyIndexFile:
         self.end_offset = keys.last_offset
         self.end_time = store_timestamp
         self.dirty = True
+
+    def insert_logged(self, keys: LoggedKeys, start: int) -> int:
+        """Add the entries of ``keys`` from ``start`` on while there is room; return how many.
+
+        It leaves what `insert` would for one after the other.  Room is made for them; there is
+        none in a file that is full.
+        """
+        count = min(keys.count - start, self.entries - self.count)
+        if not count:
+            return 0
+        if self.count <= 1:
+            self.reserve_next()
+            return self.insert([keys.entry(start)[0]], 0, *keys.entry(start)[1:])
+        if not self.has_room(count):
+            self.reserve_next(count)
+        assert self.has_room(count)
+        self.slot_count += keys.insert(
+            self.view,
+            range(start, start + count),
+            slots=self.slots,
+            first=self.count,
+            begin_time=self.begin_time,
+        )
+        self.count += count
+        _, self.end_offset, self.end_time = keys.entry(start + count - 1)
+        self.dirty = True
+        return count
 
     def write_header(self) -> None:
         """Put the counters into the mapping."""

@@ -13,6 +13,10 @@ final class Member {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(arguments[1]);
         consumer.setNamesrvAddr(arguments[0]);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        // How soon it notices that a broker has gone or is back, in milliseconds.
+        int interval = Integer.getInteger("member.interval", 30_000);
+        consumer.setPollNameServerInterval(interval);
+        consumer.setHeartbeatBrokerInterval(interval);
         consumer.subscribe(arguments[2], "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             messages.forEach(each -> System.out.println(Json.text(Map.of(

@@ -191,8 +191,8 @@ class PartitionedWriter:
         file = self._open.get(partition)
         if file is None:
             is_shared = partition == _SHARED
-            place = _SHARED_PATH if is_shared else partition_path(partition)
-            name = f"{place}/part-{self.task:06}-{len(self._open):05}.zstd.parquet"
+            directory = _SHARED_PATH if is_shared else partition_path(partition)
+            name = f"{directory}/part-{self.task:06}-{len(self._open):05}.zstd.parquet"
             path = self.directory / name
             path.parent.mkdir(parents=True, exist_ok=True)
             schema = _SHARED_COLUMNS if is_shared else _COLUMNS

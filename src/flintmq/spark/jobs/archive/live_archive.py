@@ -21,7 +21,13 @@ from flintmq.spark.jobs.archive.archive_run import (
     begin_run,
     counted,
 )
-from flintmq.spark.jobs.archive.live_archive_plan import LivePlan, LossRule, PlannedRange, plan_run
+from flintmq.spark.jobs.archive.live_archive_plan import (
+    LivePlan,
+    LossRule,
+    PlannedRange,
+    plan_run,
+    prove_unchanged,
+)
 from flintmq.spark.jobs.archive.live_archive_state import BrokerFacts, state_files
 from flintmq.spark.jobs.archive.live_archive_task import ArchivedRange, bundled, joined
 from flintmq.spark.live.cluster import Cluster
@@ -100,13 +106,19 @@ def archive_live_topics(spark: TaskSession, request: LiveArchiveRequest) -> Arch
 
 
 def _known_queues(run: ArchiveRun) -> dict[MessageQueue, QueueRun]:
-    """Return what is known of each queue since the last run that has looked at it."""
-    return {
-        MessageQueue(queue.topic, store.name, queue.queue_id): queue
-        for manifest in run.known
-        for store in manifest.stores
-        for queue in store.queues or ()
-    }
+    """Return what is known of each queue since the last run that has looked at it.
+
+    A queue of which nothing was archived yet is known by where it began at the first look.
+    """
+    found: dict[MessageQueue, QueueRun] = {}
+    for manifest in run.known:
+        for store in manifest.stores:
+            for one in store.queues or ():
+                queue = MessageQueue(one.topic, store.name, one.queue_id)
+                before = found.get(queue)
+                is_bare = before is not None and before.last is None and one.last is None
+                found[queue] = replace(one, start=before.start) if before and is_bare else one
+    return found
 
 
 class _Brokers:
@@ -140,6 +152,9 @@ class _Brokers:
         done = self._run.done_by(tasks)
         files = self._run.collect([written for written, _ in done])
         archived = joined(one for _, some in done for one in some)
+        with LiveSession(self._options.connection) as session:
+            cluster = Cluster(session.client, self._options)
+            session.run(prove_unchanged(cluster, self._plan.ranges, archived))
         return self._run.publish(
             topics=tuple(sorted({planned.queue.topic for planned in self._plan.ranges})),
             on_corrupt=on_corrupt.value,

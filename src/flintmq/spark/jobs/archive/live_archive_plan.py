@@ -3,16 +3,18 @@
 No record is archived twice.  A record stands in one queue only, the one it names itself,
 and a queue gives each of its offsets one record; so ranges of offsets that do not overlap hold
 different records, as long as the queue is the one that was archived.  That is proven by the last
-record that was archived of it, where the broker still has that record.  (Light queues hold records
-of other queues once more; they are refused.)
+record that was archived of it, where the broker still has that record: before a run reads the
+queue, and again when it has read it.  (Light queues hold records of other queues once more; they
+are refused.)
 """
 
 import hashlib
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from flintmq.client.errors import TopicNotExistError
 from flintmq.format.errors import FormatError
 from flintmq.format.stored.pulled_records import decode_records
 from flintmq.model.message_queue import MessageQueue
@@ -20,7 +22,7 @@ from flintmq.spark.errors import ArchiveError
 from flintmq.spark.jobs.archive.archive_manifest import QueueEnd, QueueRun
 from flintmq.spark.jobs.archive.live_archive_state import BrokerFacts, ask_broker
 from flintmq.spark.live.cluster import Cluster
-from flintmq.spark.live.errors import FalseAnswerError, queue_text
+from flintmq.spark.live.errors import FalseAnswerError, RefusedReadError, queue_text
 from flintmq.spark.live.live_options import LiveOptions
 from flintmq.spark.live.live_session import each
 from flintmq.spark.live.planning import KnownBounds, resolve
@@ -59,6 +61,20 @@ class PlannedRange(NamedTuple):
     def queue(self) -> MessageQueue:
         """The queue."""
         return self.wanted.queue
+
+
+class ReadRange(Protocol):
+    """What was read of a queue, by its first and its last record; None if there was none."""
+
+    @property
+    def first(self) -> QueueEnd | None:
+        """The first record."""
+        ...
+
+    @property
+    def last(self) -> QueueEnd | None:
+        """The last record."""
+        ...
 
 
 class LivePlan(NamedTuple):
@@ -131,7 +147,8 @@ class _RangePlanner:
             begin, end = begins[queue], ends[queue]
             run = self._known.get(queue)
             if run is None:
-                start, last = self._first(queue, starts[queue], begin, end), None
+                start = self._first(queue, starts[queue], begin, end)
+                last = await record_at(cluster, queue, start - 1) if start > begin else None
             else:
                 start, last = await self._next(queue, run, begin, end)
             stop = min(stops[queue], end)
@@ -175,7 +192,7 @@ class _RangePlanner:
             return self._judged(queue, run.end, begin, end), run.last
         reason = f"it is not the queue that was archived, but made anew: {difference}"
         self._rule(queue, Loss(begin, reason))
-        found = await self._record(queue, begin) if begin < end else None
+        found = await record_at(self._cluster, queue, begin) if begin < end else None
         # A topic that is made anew has all of its records behind those of the old one.
         if found and run.last and found.physical_offset <= run.last.physical_offset:
             reason = f"{difference}, and begins before that: the broker has another log"
@@ -188,23 +205,66 @@ class _RangePlanner:
         """Return what shows that a queue is another one than the one that was archived."""
         if end < run.end:
             return f"it ends at {end}, and {run.end} was archived"
-        if run.last is None or run.last.queue_offset < begin:
-            return None  # There is nothing to compare with any more.
-        found = await self._record(queue, run.last.queue_offset)
-        if found is None or found == run.last:
-            return None
-        return f"its message at {found.queue_offset} is another one"
+        if run.last is None:
+            # Nothing stood before the place where the queue was first looked at.
+            return f"it begins at {begin}, and began at {run.start}" if begin < run.start else None
+        return await _other_record(self._cluster, queue, run.last, begin)
 
-    async def _record(self, queue: MessageQueue, offset: int) -> QueueEnd | None:
-        """Return what a queue has at an offset."""
-        answer = await self._cluster.puller.pull(queue, offset, 1, everything=True)
-        try:
-            records = decode_records(answer.body)
-        except FormatError as error:
-            raise FalseAnswerError(queue_text(queue), str(error)) from error
-        if not records or records[0].queue_offset != offset:
+
+async def prove_unchanged(
+    cluster: Cluster, ranges: Iterable[PlannedRange], archived: Mapping[MessageQueue, ReadRange]
+) -> None:
+    """Prove that queues were the same ones from the plan until now, while they were read.
+
+    The record before a range was there when the range was planned; a range without one has
+    records of its own at both ends.
+
+    Raises ArchiveError if a topic was deleted and made anew meanwhile, or a log was cut back.
+    """
+
+    async def prove(planned: PlannedRange) -> None:
+        read = archived.get(planned.queue)
+        if read is None or read.first is None or read.last is None:
+            return
+        begin = (await cluster.begins([planned.queue]))[planned.queue]
+        proofs = [planned.last] if planned.last is not None else []
+        if not proofs or proofs[0].queue_offset < begin:
+            proofs = [read.first, read.last]
+        for proof in proofs:
+            difference = await _other_record(cluster, planned.queue, proof, begin)
+            if difference is not None:
+                reason = f"it was made anew while it was read: {difference}; nothing was added"
+                raise ArchiveError(queue_text(planned.queue), reason)
+
+    await each(ranges, prove)
+
+
+async def _other_record(
+    cluster: Cluster, queue: MessageQueue, known: QueueEnd, begin: int
+) -> str | None:
+    """Return what shows that a record of a queue was replaced by another one."""
+    if known.queue_offset < begin:
+        return None  # There is nothing to compare with any more.
+    found = await record_at(cluster, queue, known.queue_offset)
+    if found is None or found == known:
+        return None
+    return f"its message at {found.queue_offset} is another one"
+
+
+async def record_at(cluster: Cluster, queue: MessageQueue, offset: int) -> QueueEnd | None:
+    """Return what a queue has at an offset; None if there is no message, or no queue."""
+    try:
+        answer = await cluster.puller.pull(queue, offset, 1, everything=True)
+        records = decode_records(answer.body)
+    except FormatError as error:
+        raise FalseAnswerError(queue_text(queue), str(error)) from error
+    except RefusedReadError as error:
+        if isinstance(error.__cause__, TopicNotExistError):
             return None
-        return queue_end(offset, records[0].physical_offset, answer.body[: records[0].size])
+        raise
+    if not records or records[0].queue_offset != offset:
+        return None
+    return queue_end(offset, records[0].physical_offset, answer.body[: records[0].size])
 
 
 def queue_end(queue_offset: int, physical_offset: int, record: bytes) -> QueueEnd:

@@ -29,12 +29,13 @@ AHEAD_MAX: Final = 8
 
 
 class ArchivedRange(NamedTuple):
-    """What was archived of a range: its physical offsets in the log, and its last record."""
+    """What was archived of a range: its physical offsets in the log, first and last record."""
 
     queue: MessageQueue
     record_count: int = 0
     start: int = 0
     end: int = 0
+    first: QueueEnd | None = None
     last: QueueEnd | None = None
 
     def added(self, other: "ArchivedRange") -> "ArchivedRange":
@@ -48,6 +49,7 @@ class ArchivedRange(NamedTuple):
             self.record_count + other.record_count,
             min(self.start, other.start),
             max(self.end, other.end),
+            self.first,
             other.last,
         )
 
@@ -152,11 +154,14 @@ def _is_short(wanted: QueueRange) -> bool:
 def _archived(queue: MessageQueue, some: Records) -> ArchivedRange:
     """Return what is known of some records, which are in the order of their queue."""
     table = some.table
-    at, size = int(table.position[-1]), int(table.size[-1])
-    last = queue_end(
-        int(table.queue_offset[-1]),
-        int(table.physical_offset[-1]),
-        some.data[at : at + size].tobytes(),
+    first, last = (
+        queue_end(
+            int(table.queue_offset[row]),
+            int(table.physical_offset[row]),
+            some.data[int(table.position[row]) :][: int(table.size[row])].tobytes(),
+        )
+        for row in (0, -1)
     )
     ends = table.physical_offset + table.size
-    return ArchivedRange(queue, len(table), int(table.physical_offset.min()), int(ends.max()), last)
+    start, end = int(table.physical_offset.min()), int(ends.max())
+    return ArchivedRange(queue, len(table), start, end, first, last)

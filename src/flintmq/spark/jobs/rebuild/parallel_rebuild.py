@@ -26,6 +26,7 @@ from pyspark import SparkContext
 
 from flintmq.format.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
 from flintmq.format.stored.checkpoint import CheckpointMarks
+from flintmq.kernels.derived_views import MORE_LEVELS
 from flintmq.offline.errors import OutputError, RequestError, UnknownIndexShapeError
 from flintmq.offline.findings import Findings, Kind
 from flintmq.offline.index_geometry import IndexGeometry, find_geometry
@@ -59,7 +60,6 @@ from flintmq.spark.jobs.rebuild.switch import (
     switch_views,
     sync_directory,
 )
-from flintmq.spark.parallel_log.derived import MORE_LEVELS
 from flintmq.spark.parallel_log.range_planning import (
     RANGE_SIZE,
     TASKS_PER_CORE,

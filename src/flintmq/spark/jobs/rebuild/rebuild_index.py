@@ -23,12 +23,12 @@ from flintmq.format.stored.index_file import (
     format_file_name,
 )
 from flintmq.kernels.compiled import as_bytes
+from flintmq.kernels.derived_views import Entries
 from flintmq.kernels.index import chain_breaks_at, write_entries
 from flintmq.offline.index_geometry import IndexGeometry
 from flintmq.offline.layout import StoreLayout
 from flintmq.offline.regions import open_for_reading
 from flintmq.spark.errors import RebuildError
-from flintmq.spark.parallel_log.derived import Entries
 from flintmq.spark.parallel_log.spool import Spool, read_entries
 
 CHUNK_COUNT: Final = 1 << 18
@@ -58,10 +58,10 @@ class IndexFile:
 def plan_index(spools: Sequence[Spool], geometry: IndexGeometry) -> list[IndexTask]:
     """Return the files that the entries of all spools fill; entry zero of a file is not used."""
     total = sum(spool.entry_count for spool in spools)
-    room = geometry.entries - 1
+    capacity = geometry.entries - 1
     return [
-        IndexTask(number=number, start=start, end=min(start + room, total))
-        for number, start in enumerate(range(0, total, room))
+        IndexTask(number=number, start=start, end=min(start + capacity, total))
+        for number, start in enumerate(range(0, total, capacity))
     ]
 
 

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from pyspark import Broadcast
 
 from flintmq.format.delay_levels import DelayLevels
+from flintmq.kernels.derived_views import BadLevel, SplitViews
 from flintmq.offline.findings import Findings
 from flintmq.offline.index_geometry import IndexGeometry
 from flintmq.offline.layout import StoreLayout
@@ -21,7 +22,6 @@ from flintmq.offline.rebuild import QueueWriter
 from flintmq.offline.rebuild import RebuildReport as SerialReport
 from flintmq.spark.jobs.rebuild.rebuild_index import IndexFile, IndexTask, write_index_file
 from flintmq.spark.jobs.rebuild.rebuild_readback import ProvenWriter
-from flintmq.spark.parallel_log.derived import BadLevel, SplitViews
 from flintmq.spark.parallel_log.range_walk import RangeScan, WalkRange, walk_range
 from flintmq.spark.parallel_log.spool import Spool, read_section, write_spool
 from flintmq.spark.parallel_log.unit_replay import UnitReplay

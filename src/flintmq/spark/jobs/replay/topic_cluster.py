@@ -45,6 +45,14 @@ class TopicCluster:
         """Return how many queues topics have on the broker where they have most."""
         return self._ask(lambda client: queue_counts(client, topics))
 
+    def shares_brokers(self, other: "TopicCluster") -> bool:
+        """Whether a broker belongs to both: two name servers may speak of one cluster."""
+        return not self.masters().isdisjoint(other.masters())
+
+    def masters(self) -> set[str]:
+        """Return the addresses of the brokers that take messages."""
+        return {broker.addresses[MASTER_ID] for broker in self._ask(_masters)}
+
     def forget(self, write_id: str) -> None:
         """Let the name servers forget a write that has come to its end."""
         forget_queues(self._connection, write_id)

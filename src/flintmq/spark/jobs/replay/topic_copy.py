@@ -52,12 +52,20 @@ class CopyRequest:
         # A wrong option of the sink is told before Spark is started.
         target = parse_sink_options(self.target).connection
         source = parse_connection(lowered(self.source))
-        both = set(source.namesrv.split(";")) & set(target.namesrv.split(";"))
-        again = sorted(self.topics.keys() & set(self.topics.values()))
-        if both and again:
+        if set(source.namesrv.split(";")) & set(target.namesrv.split(";")):
+            self.refuse_circles()
+
+    @property
+    def circles(self) -> list[str]:
+        """The topics that are read and written; in one cluster that has no end."""
+        return sorted(self.topics.keys() & set(self.topics.values()))
+
+    def refuse_circles(self) -> None:
+        """Raise JobError if a topic is read and written: source and target are one cluster."""
+        for topic in self.circles:
             raise JobError(
-                f"the topic {again[0]} would be read and written in the same cluster, without an "
-                f"end; give the copy another name ({again[0]}=NAME)"
+                f"the topic {topic} would be read and written in the same cluster, without an "
+                f"end; give the copy another name ({topic}=NAME)"
             )
 
 
@@ -92,10 +100,11 @@ class CopyJob(StreamJob):
 
     def _make_topics(self) -> list[str]:
         request = self._request
-        counts = TopicCluster(request.source).queue_counts(request.topics)
-        return TopicCluster(request.target).make(
-            {new: counts[topic] for topic, new in request.topics.items()}
-        )
+        source, target = TopicCluster(request.source), TopicCluster(request.target)
+        if request.circles and source.shares_brokers(target):
+            request.refuse_circles()
+        counts = source.queue_counts(request.topics)
+        return target.make({new: counts[topic] for topic, new in request.topics.items()})
 
     def _send_plan(self, spark: SparkSession) -> SendPlan:
         request = self._request

@@ -15,6 +15,8 @@ from pyspark import SparkContext
 
 from flintmq.format.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
 from flintmq.format.stored.checkpoint import Checkpoint
+from flintmq.kernels.derived_views import MORE_LEVELS, partition_of
+from flintmq.kernels.queue_numbers import QueueName
 from flintmq.offline.errors import RequestError
 from flintmq.offline.findings import DETAILS_MAX, Findings, Kind, Severity
 from flintmq.offline.index_geometry import find_geometry
@@ -43,9 +45,7 @@ from flintmq.spark.jobs.verify.verify_stages import (
     VerifyPlan,
     index_tasks,
 )
-from flintmq.spark.parallel_log.derived import MORE_LEVELS, partition_of
 from flintmq.spark.parallel_log.index_probe import EntryPosition, IndexProbe, spans_join, used_files
-from flintmq.spark.parallel_log.queue_numbers import QueueName
 from flintmq.spark.parallel_log.range_planning import (
     RANGE_SIZE,
     TASKS_PER_CORE,

@@ -19,6 +19,14 @@ from pyspark import Broadcast
 
 from flintmq.format.delay_levels import DelayLevels
 from flintmq.format.stored.consume_queue import UNIT_SIZE
+from flintmq.kernels.derived_views import (
+    BadLevel,
+    Entries,
+    SplitViews,
+    UnitSlices,
+    partition_of,
+)
+from flintmq.kernels.queue_numbers import QueueName
 from flintmq.offline.derive import DerivedQueue
 from flintmq.offline.findings import Findings
 from flintmq.offline.index_geometry import IndexGeometry
@@ -29,15 +37,7 @@ from flintmq.offline.regions import Regions
 from flintmq.offline.verify.store_verify import make_index_check
 from flintmq.offline.verify.verify_queues import QueueCheck
 from flintmq.offline.verify.verify_state import known_topics
-from flintmq.spark.parallel_log.derived import (
-    BadLevel,
-    Entries,
-    SplitViews,
-    UnitSlices,
-    partition_of,
-)
 from flintmq.spark.parallel_log.index_probe import EntrySpan, IndexProbe, UsedFile, file_is_sound
-from flintmq.spark.parallel_log.queue_numbers import QueueName
 from flintmq.spark.parallel_log.range_planning import join_scans
 from flintmq.spark.parallel_log.range_walk import RangeScan, WalkRange, walk_range
 from flintmq.spark.parallel_log.unit_replay import UnitReplay

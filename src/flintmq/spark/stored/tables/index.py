@@ -71,8 +71,8 @@ class IndexEntryRowSource:
                 if view is None or len(view) < HEADER_SIZE:
                     continue
                 header = IndexHeader.unpack_from(view)
-                room = (len(view) - entry_position(geometry.slots, 0)) // ENTRY_SIZE
-                end = min(header.index_count, room)
+                capacity = (len(view) - entry_position(geometry.slots, 0)) // ENTRY_SIZE
+                end = min(header.index_count, capacity)
                 found += [
                     IndexSplit(
                         store=store.store,

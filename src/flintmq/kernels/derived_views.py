@@ -17,6 +17,7 @@ from flintmq.format.delay_levels import DelayLevels
 from flintmq.format.java import extend_hash, index_hash
 from flintmq.format.stored.consume_queue import UNIT_SIZE
 from flintmq.format.stored.dispatch_fields import BadDelayLevelError, dispatch_fields
+from flintmq.format.stored.queue_claims import queue_claims
 from flintmq.format.stored.record import CheckedRecord
 from flintmq.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from flintmq.kernels.compiled import Bytes, Ints, Longs
@@ -26,10 +27,9 @@ from flintmq.kernels.dispatch_fields import (
     DispatchTable,
     dispatch_records,
 )
+from flintmq.kernels.queue_numbers import QueueName, QueueNumbers, key_prefix
 from flintmq.kernels.queue_units import gather_slices
 from flintmq.kernels.records import RecordTable
-from flintmq.offline.derive import queue_claims
-from flintmq.spark.parallel_log.queue_numbers import QueueName, QueueNumbers, key_prefix
 
 HASHES_PER_RECORD: Final = 4
 HASHES_MORE: Final = 32_768
@@ -138,10 +138,18 @@ class SplitViews:
     """Gathers units and entries from the tables of one split, which come in log order."""
 
     def __init__(
-        self, *, delay_levels: DelayLevels, lmq: bool, wants_units: bool, wants_keys: bool
+        self,
+        *,
+        delay_levels: DelayLevels,
+        lmq: bool,
+        wants_units: bool,
+        wants_keys: bool,
+        multi: bool = True,
     ) -> None:
+        """Begin with nothing; without ``multi`` each record has a unit in its own queue only."""
         self._delay_levels = delay_levels
         self._lmq = lmq
+        self._multi = multi
         self._wants_units = wants_units
         self._wants_keys = wants_keys
         self._numbers = QueueNumbers()
@@ -165,7 +173,7 @@ class SplitViews:
             hashes = self._derive_special(data, table, special_rows, codes, key_counts, hashes)
         if self._wants_units:
             rows = _UnitRows(queues, table.queue_offset, table.physical_offset, table.size, codes)
-            multi_rows = np.flatnonzero(flags & IS_MULTI != 0)
+            multi_rows = np.flatnonzero((flags & IS_MULTI != 0) & self._multi)
             self._add_units(data, table, rows, multi_rows)
         if self._wants_keys:
             self._add_entries(table, key_counts, hashes)

@@ -1,0 +1,38 @@
+"""Words about how far a long recovery is, once a second."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from flintmq.store.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_S: Final = 1.0
+RECORDS_PER_LOOK: Final = 4096
+"""Records after which the clock is looked at: to look for each would take longer than reading."""
+
+
+class RecoveryProgress:
+    """Tells in the log how far recovery has come; a short one says nothing."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._said_at = clock.monotonic()
+        self._looked_at_count = 0
+
+    def note(self, done: str, count: int, offset: int, end: int) -> None:
+        """Learn that ``count`` records up to an offset are done, in the way that ``done`` names.
+
+        There can be no more of them behind ``end``.
+        """
+        if 0 <= count - self._looked_at_count < RECORDS_PER_LOOK:
+            return
+        self._looked_at_count = count
+        now = self._clock.monotonic()
+        if now - self._said_at < INTERVAL_S:
+            return
+        self._said_at = now
+        logger.info("recovering: %s %d records, at %d of %d", done, count, offset, end)
