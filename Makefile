@@ -10,7 +10,8 @@ COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-ha
     --no-header --no-annotate --quiet --upgrade
 
 .PHONY: help run demo demo-store setup setup-broker setup-test setup-dev test test-quick check format \
-    bench bench-pipeline bench-broker bench-client bench-replication bench-turns soak soak-pairs soak-members docs \
+    bench bench-pipeline bench-broker bench-client bench-replication bench-turns bench-admin \
+    soak soak-pairs soak-members docs \
     release-check lock java node clean
 
 help: ## what the targets do
@@ -105,6 +106,9 @@ bench-turns: setup-dev ## how long others wait beside a client that asks for muc
 
 bench-client: setup-dev ## benchmarks of the client, beside PyPI's rocketmq where that is installed
 	$(BIN)/python -m bench.client --json bench/results-client.json $(ARGS)
+
+bench-admin: setup-dev ## how long flintmq admin takes to show its help and to answer
+	$(BIN)/python -m bench.admin_start $(ARGS)
 
 MINUTES ?= 5
 

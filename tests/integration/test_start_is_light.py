@@ -43,6 +43,9 @@ NEEDLESS: Final = frozenset(
         "lz4",
         "backports.zstd",
         "compression.zstd",
+        # For metrics, which nobody has asked for here
+        "prometheus_client",
+        "flintmq.metrics.metrics_endpoint",
         # For misspelt keys, for names of hosts that are not ASCII, for texts on a terminal
         "difflib",
         "encodings.idna",

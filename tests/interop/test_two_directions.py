@@ -13,6 +13,8 @@ from typing import Final
 import pytest
 
 from tests.kits.processes.history import (
+    COUNT,
+    QUEUES,
     assert_messages_survived,
     assert_progress_survived,
     assert_settings_survived,
@@ -69,3 +71,28 @@ def test_a_broker_goes_on_with_the_history_of_the_other(
     assert_settings_survived(continued)
     assert_messages_survived(written, continued)
     assert_progress_survived(continued)
+
+
+def test_java_gets_its_store_back_with_what_we_have_appended(
+    tmp_path: Path, toolchain: JavaToolchain
+) -> None:
+    """The upgrade and the way back of docs/operating/README.md, on one directory."""
+    clients = find_clients(CLIENT_VERSION)
+    data, home = tmp_path / "data", tmp_path / "home"
+    with javas(data, tmp_path / "before", toolchain) as namesrv:
+        told = run_scenarios(clients, home, namesrv, ["history-written"])
+        written = went_well(told, "history-written")
+    with ours(data, tmp_path / "ours", toolchain) as namesrv:
+        told = run_scenarios(clients, home, namesrv, ["history-continued"])
+        continued = went_well(told, "history-continued")
+    work = tmp_path / "again"
+    work.mkdir()
+    with JavaCluster(data / "store", SETTINGS, work_directory=work, toolchain=toolchain) as cluster:
+        view = cluster.read_all(["java-history", "java-history-pending"])
+    read = {(one["topic"], one["queueId"], one["queueOffset"]) for one in view.messages}
+    sent = [*written.all("sent")[:COUNT], *continued.all("sent")]
+    places = {(one["topic"], one["queueId"], one["queueOffset"]) for one in sent}
+    assert len(places) == len(sent) == COUNT + QUEUES
+    assert places <= read
+    pending = [one for one in view.messages if one["topic"] == "java-history-pending"]
+    assert len(pending) == 1, "of the transaction that Java began and we have ended"

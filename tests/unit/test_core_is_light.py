@@ -19,11 +19,12 @@ import flintmq
 
 of_the_extra_fast = {
     "flintmq.store.append_group.compiled_encoder",
+    "flintmq.store.recovery.bulk_records",
     "flintmq.broker.sending.compiled_answers",
     "flintmq.broker.sending.compiled_sends",
     "flintmq.broker.sending.known_headers",
 }
-core = "errors model format settings store filter remoting access"
+core = "errors model format settings metrics store filter remoting access"
 core += " namesrv broker client offline cli testing"
 count = 0
 for package in core.split():

@@ -153,6 +153,10 @@ class AccessControl:
         async with self._changing:
             self._accounts = await asyncio.to_thread(change, *arguments)
 
+    def denied_counts(self) -> dict[str, int]:
+        """Return how often requests were denied, by reason."""
+        return self._denials.by_reason()
+
     def runtime_info(self) -> dict[str, str]:
         """Return how often requests were denied, and why."""
         return self._denials.runtime_info()
@@ -209,6 +213,10 @@ class DenialLog:
             denial.words,
             between,
         )
+
+    def by_reason(self) -> dict[str, int]:
+        """Return the counts."""
+        return {reason.value: count for reason, count in self._counts.items()}
 
     def runtime_info(self) -> dict[str, str]:
         """Return the counts by the names that tools show."""

@@ -18,6 +18,7 @@ from flintmq.broker.context import BrokerContext
 from flintmq.broker.hosts import packed_host
 from flintmq.broker.listening_ports import bind_ports
 from flintmq.broker.live_store_settings import live_values, with_live_values
+from flintmq.broker.measuring.exposed_broker import expose_broker
 from flintmq.broker.processors.table import request_table
 from flintmq.broker.replication.ha_server import HaServer
 from flintmq.broker.replication.replica import Replica
@@ -49,6 +50,7 @@ from flintmq.remoting.server_limits import server_limits
 from flintmq.remoting.tls_setup import outgoing_tls, server_tls
 from flintmq.settings.access_settings import access_file
 from flintmq.settings.live_config import LiveConfig
+from flintmq.settings.log_levels import LogLevels
 from flintmq.store.clock import SystemClock
 from flintmq.store.config import BrokerRole
 from flintmq.store.errors import StoreError
@@ -86,6 +88,8 @@ class Broker:
 
     context: BrokerContext
     server: RemotingServer
+    metrics_address: str | None
+    """Where its metrics are; None: nowhere."""
 
     @property
     def port(self) -> int:
@@ -131,7 +135,8 @@ async def run_broker(
                 roll_wait_ms=ROLL_WAIT_MS,
             )
         )
-        context = _make_context(config, store, filters, overlay)
+        levels = stack.enter_context(LogLevels.kept())
+        context = _make_context(config, store, filters, overlay, levels)
         stack.push_async_callback(_persist_finally, context)
         if config.acl_enable:
             context.access = await stack.enter_async_context(_access_control(context))
@@ -149,6 +154,7 @@ async def run_broker(
         stack.push_async_callback(_run_housekeeping(context))
         stack.enter_context(context.watchdog.watching())
         server = await stack.enter_async_context(_listen(context, sockets, tls))
+        metrics = await stack.enter_async_context(expose_broker(context, server, registrar))
         stack.push_async_callback(_drain_puts, context)
         stack.callback(context.late_sends.close)
         stack.callback(context.held.close)
@@ -159,7 +165,7 @@ async def run_broker(
         stack.push_async_callback(registrar.stop)
         await registrar.start()
         logger.info("broker ready: address=%s store=%s", context.address, store_config.root)
-        yield Broker(context, server)
+        yield Broker(context, server, metrics)
 
 
 def _filter_table(
@@ -177,17 +183,14 @@ def _filter_table(
 
 
 def _make_context(
-    config: BrokerConfig, store: MessageStore, filters: FilterTable, overlay: Path | None
+    config: BrokerConfig,
+    store: MessageStore,
+    filters: FilterTable,
+    overlay: Path | None,
+    levels: LogLevels,
 ) -> BrokerContext:
     directory, clock = store.config.root / "config", store.clock
-
-    def changed(config: BrokerConfig, _: frozenset[str]) -> None:
-        store.reconfigure(with_live_values(store.config, config))
-
-    config = replace(config, **live_values(store.config))
-    live = LiveConfig(config, SETTINGS, editable=EDITABLE, overlay=overlay, on_change=changed)
-    live.check = lambda config: with_live_values(store.config, config)
-    live.load()
+    live = _live_config(config, store, overlay, levels)
 
     def state(name: str) -> StateFile:
         return StateFile(directory / name, files=store.files)
@@ -242,6 +245,21 @@ def _make_context(
         address=f"{config.ip1}:{config.listen_port}",
     )
     return context
+
+
+def _live_config(
+    config: BrokerConfig, store: MessageStore, overlay: Path | None, levels: LogLevels
+) -> LiveConfig[BrokerConfig]:
+    def changed(config: BrokerConfig, _: frozenset[str]) -> None:
+        store.reconfigure(with_live_values(store.config, config))
+        levels.apply(config.log_levels)
+
+    levels.apply(config.log_levels)
+    config = replace(config, **live_values(store.config))
+    live = LiveConfig(config, SETTINGS, editable=EDITABLE, overlay=overlay, on_change=changed)
+    live.check = lambda config: with_live_values(store.config, config)
+    live.load()
+    return live
 
 
 def _make_offsets(state: Callable[[str], StateFile], *, has_light_queues: bool) -> OffsetTable:
@@ -376,18 +394,8 @@ def _run_housekeeping(context: BrokerContext) -> Callable[[], Awaitable[None]]:
         context.producers.expire(now_ms)
         context.locks.expire(now_ms)
 
-    def sample() -> None:
-        context.statistics.sample()
-        context.daily.sample()
-
-    jobs = {
-        "expire": (expire, EXPIRY_SCAN_MS),
-        "sample": (sample, SAMPLE_MS),
-    }
-    tasks = [
-        asyncio.create_task(_repeat(job, interval_ms, context.watchdog), name=name)
-        for name, (job, interval_ms) in jobs.items()
-    ]
+    tasks = [asyncio.create_task(_repeat(expire, EXPIRY_SCAN_MS, context.watchdog), name="expire")]
+    tasks.append(asyncio.create_task(_sample(context), name="sample"))
     tasks.append(asyncio.create_task(_persist_offsets(context), name="persist offsets"))
     tasks.append(asyncio.create_task(_persist_filters(context), name="persist filters"))
     if not context.is_slave:
@@ -411,6 +419,16 @@ async def _repeat(job: Callable[[], None], interval_ms: int, watchdog: TurnWatch
         except Exception:
             # One failure must not end what has to go on for as long as the broker does.
             logger.exception("housekeeping failed: job=%s", job.__name__)
+
+
+async def _sample(context: BrokerContext) -> None:
+    while True:
+        await asyncio.sleep(SAMPLE_MS / 1000)
+        try:
+            await context.turns.run(context.statistics.sample(), "sample")
+            context.daily.sample()
+        except Exception:
+            logger.exception("counters could not be sampled")
 
 
 async def _persist_offsets(context: BrokerContext) -> None:

@@ -82,6 +82,8 @@ class BrokerRegistrar:
         self._leaving: set[asyncio.Task[None]] = set()
         self._is_stopped = False
         self._is_failing: set[str] = set()
+        self._is_registered: set[str] = set()
+        """Name servers that have taken the last registration."""
         self.master_told: Callable[[str | None, str | None], bool] | None = None
         """On a slave: is told the addresses of its master, and tells whether it follows it."""
         self._looks_for_master = False
@@ -201,8 +203,10 @@ class BrokerRegistrar:
             # Said once; the next success says that it is over.
             if namesrv not in self._is_failing:
                 self._is_failing.add(namesrv)
+                self._is_registered.discard(namesrv)
                 logger.warning("not registered: namesrv=%s reason=%s", namesrv, error)
             return
+        self._is_registered.add(namesrv)
         if namesrv in self._is_failing:
             self._is_failing.discard(namesrv)
             logger.info("registered again: namesrv=%s", namesrv)
@@ -223,6 +227,16 @@ class BrokerRegistrar:
                     header,
                     timeout_ms=UNREGISTER_TIMEOUT_MS,
                 )
+
+    @property
+    def trouble(self) -> str:
+        """Why clients cannot find the broker through name servers; nothing if one knows it."""
+        if self._is_stopped:
+            return "the broker is stopping"
+        wanted = self._config().namesrv_addresses
+        if not wanted or self._is_registered.intersection(wanted):
+            return ""
+        return f"no name server has the broker: {', '.join(wanted)}"
 
     async def stop(self) -> None:
         """Unregister everywhere."""

@@ -32,6 +32,7 @@ from flintmq.settings import (
     unknown_keys,
 )
 from flintmq.settings.access_settings import access_file
+from flintmq.settings.log_levels import KEY as LOG_LEVELS_KEY
 from flintmq.settings.property_files import ConfigError
 from flintmq.store.config import SETTINGS as STORE_SETTINGS
 from flintmq.store.config import BrokerRole, StoreConfig
@@ -287,6 +288,7 @@ EDITABLE: Final = frozenset(
         "transactionCheckInterval",
         "transactionCheckMax",
         "transactionTimeOut",
+        LOG_LEVELS_KEY,
         *LIVE_STORE_KEYS,
     }
 )

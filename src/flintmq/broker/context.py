@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from flintmq.broker.tables.fetched_table import FetchedOffsets
 from flintmq.store.config import BrokerRole
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class BrokerContext:
     """Address and port of this broker as clients are told them."""
     refused: RefusalCounts
     """What was refused because there was too much of it."""
+    fetched: FetchedOffsets = field(default_factory=FetchedOffsets)
     access: AccessControl | None = None
     """Whose requests are handled; None: everybody's."""
 

@@ -18,6 +18,7 @@ from flintmq.settings import (
     to_properties,
 )
 from flintmq.settings.access_settings import AccessSettings, access_file
+from flintmq.settings.log_levels import KEY as LOG_LEVELS_KEY
 from flintmq.settings.setting import Codec
 
 _FILE: Final = Codec(Path, str, "a file")
@@ -69,5 +70,5 @@ class NamesrvConfig(AccessSettings):
 
 SETTINGS: Final[Mapping[str, Setting]] = settings_of(NamesrvConfig)
 
-EDITABLE: Final = frozenset({"orderMessageEnable", "clusterTest", "productEnvName"})
+EDITABLE: Final = frozenset({"orderMessageEnable", "clusterTest", "productEnvName", LOG_LEVELS_KEY})
 """The settings that may be changed while a name server runs: no path, port or address is one."""

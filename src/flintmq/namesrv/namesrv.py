@@ -7,22 +7,25 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from flintmq.namesrv.config import EDITABLE, SETTINGS, NamesrvConfig
+from flintmq.namesrv.exposed_namesrv import expose_namesrv
 from flintmq.namesrv.kv_config import KvConfig
 from flintmq.namesrv.route_processors import NamesrvProcessors, request_table
 from flintmq.namesrv.routes import RouteTable
 from flintmq.remoting import RemotingServer, bind
-from flintmq.remoting.request_table import Admission, admit_all
+from flintmq.remoting.request_table import admit_all
 from flintmq.remoting.server_limits import server_limits
 from flintmq.remoting.tls_setup import server_tls
 from flintmq.settings.access_settings import access_file
 from flintmq.settings.live_config import LiveConfig
+from flintmq.settings.log_levels import LogLevels
 
 if TYPE_CHECKING:
+    from flintmq.access.access_control import AccessControl
     from flintmq.remoting import Connection
 
 logger = logging.getLogger(__name__)
@@ -41,6 +44,8 @@ class Namesrv:
     port: int
     routes: RouteTable
     server: RemotingServer
+    metrics_address: str | None
+    """Where its metrics are; None: nowhere."""
 
     @property
     def address(self) -> str:
@@ -60,28 +65,38 @@ async def run_namesrv(
     routes = RouteTable()
     pairs = KvConfig(config.kv_config_path)
     pairs.load()
-    live = LiveConfig(config, SETTINGS, editable=EDITABLE, overlay=config.config_store_path)
-    live.load()
 
     def lost(connection: Connection) -> None:
         for address in routes.lost(connection):
             logger.warning("broker gone with its connection: at=%s", address)
 
-    processors = NamesrvProcessors(routes, pairs, live, now_ms)
-    async with (
-        _admission(config, now_ms) as admit,
-        RemotingServer.listen(
-            request_table(processors, admit=admit),
-            sockets=[listener],
-            limits=server_limits(config),
-            on_close=lost,
-            tls=tls,
-        ) as server,
-    ):
+    async with AsyncExitStack() as stack:
+        levels = stack.enter_context(LogLevels.kept())
+        live = LiveConfig(
+            config,
+            SETTINGS,
+            editable=EDITABLE,
+            overlay=config.config_store_path,
+            on_change=lambda config, _: levels.apply(config.log_levels),
+        )
+        levels.apply(config.log_levels)
+        live.load()
+        processors = NamesrvProcessors(routes, pairs, live, now_ms)
+        access = await stack.enter_async_context(_access_control(config, now_ms))
+        server = await stack.enter_async_context(
+            RemotingServer.listen(
+                request_table(processors, admit=admit_all if access is None else access.admit),
+                sockets=[listener],
+                limits=server_limits(config),
+                on_close=lost,
+                tls=tls,
+            )
+        )
+        metrics = await stack.enter_async_context(expose_namesrv(config, routes, server, access))
         scanner = asyncio.create_task(_scan_forever(routes, config, now_ms), name="broker scan")
         logger.info("name server ready: host=%s port=%d", config.bind_address, server.ports[0])
         try:
-            yield Namesrv(config.bind_address, server.ports[0], routes, server)
+            yield Namesrv(config.bind_address, server.ports[0], routes, server, metrics)
         finally:
             scanner.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -89,9 +104,11 @@ async def run_namesrv(
 
 
 @asynccontextmanager
-async def _admission(config: NamesrvConfig, now_ms: Callable[[], int]) -> AsyncIterator[Admission]:
+async def _access_control(
+    config: NamesrvConfig, now_ms: Callable[[], int]
+) -> AsyncIterator[AccessControl | None]:
     if not config.acl_enable:
-        yield admit_all
+        yield None
         return
     # Who has no access files needs no YAML either.
     from flintmq.access.access_start import run_access_control
@@ -102,7 +119,7 @@ async def _admission(config: NamesrvConfig, now_ms: Callable[[], int]) -> AsyncI
         reload_interval_ms=config.acl_reload_interval_ms,
         now_ms=now_ms,
     ) as access:
-        yield access.admit
+        yield access
 
 
 async def _scan_forever(

@@ -56,6 +56,7 @@ __all__ = [
     "log_files",
     "queue_files",
     "queue_proof",
+    "readable_bodies",
     "rebuild",
     "regions",
     "salvage",

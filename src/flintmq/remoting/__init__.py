@@ -48,6 +48,7 @@ __all__ = [
     "refusal_counts",
     "request_table",
     "server_limits",
+    "server_metrics",
     "tls_files",
     "tls_listener",
     "tls_setup",

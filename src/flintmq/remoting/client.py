@@ -161,6 +161,9 @@ class RemotingClient:
         if self._on_close is not None:
             self._on_close(connection)
 
+    def rejected(self, kind: str) -> None:
+        """Do nothing: the connection has logged why it is closed."""
+
     def end_of_read(self) -> None:
         """Do nothing: a client has nothing to do after a read."""
 

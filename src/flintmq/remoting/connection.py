@@ -25,15 +25,12 @@ from flintmq.format.wire.command import (
 )
 from flintmq.format.wire.frame import FrameDecoder, HeaderType
 from flintmq.format.wire.remoting_errors import RemoteProtocolError
-from flintmq.remoting.errors import (
-    AnswerTimeoutError,
-    ConnectionLostError,
-    TooManyInFlightError,
-)
+from flintmq.remoting.errors import AnswerTimeoutError, ConnectionLostError, TooManyInFlightError
 from flintmq.remoting.fair_turns import LARGE_HEADER_WEIGHT, PLAIN_HEADER_SIZE, SLICE_BODY_SIZE
 from flintmq.remoting.in_flight import InFlight
 from flintmq.remoting.processors import Answer, failed, send_answer
 from flintmq.remoting.received_request import ReceivedRequest, receive
+from flintmq.remoting.refusal_counts import TOO_MUCH
 
 if TYPE_CHECKING:
     from flintmq.format.wire.frame import Frame
@@ -250,7 +247,7 @@ class Connection(asyncio.Protocol):
                     self._postpone(frames, turns)
                     break
         except RemoteProtocolError as error:
-            self._fail(str(error))
+            self._fail(str(error), error.kind)
 
     def _postpone(self, frames: Iterator[Frame], turns: FairTurns) -> None:
         """Leave frames to a later turn of the loop."""
@@ -323,7 +320,7 @@ class Connection(asyncio.Protocol):
 
     def drop(self, reason: str) -> None:
         """Close now and log why."""
-        self._fail(reason)
+        self._fail(reason, TOO_MUCH)
         self.abort()
 
     def abort(self) -> None:
@@ -331,9 +328,10 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _fail(self, reason: str) -> None:
+    def _fail(self, reason: str, kind: str) -> None:
         if not self._is_failed:
             self._is_failed = True
+            self._endpoint.rejected(kind)
             logger.warning("connection closed: peer=%s reason=%s", self.peer_text, reason)
 
     # -- what the peer asks ------------------------------------------------------------------

@@ -35,6 +35,10 @@ class Endpoint(Protocol[_ConnectionT]):
         """Learn that a connection has ended, for whatever reason."""
         ...
 
+    def rejected(self, kind: str) -> None:
+        """Learn that a connection is closed because of what its peer sent or left unread."""
+        ...
+
     def end_of_read(self) -> None:
         """Learn that what one read brought was handled; the answers are not written yet."""
         ...

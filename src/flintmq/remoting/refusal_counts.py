@@ -9,6 +9,9 @@ FAILED_HANDSHAKES: Final = "connections not made"
 HELD_PULLS: Final = "pulls that wait"
 NEW_TOPICS: Final = "new topics a minute"
 
+TOO_MUCH: Final = "too much"
+"""Said of a connection that is closed because of what its peer left unread or unfinished."""
+
 
 class RefusalCounts:
     """Counts by reason."""
@@ -24,6 +27,10 @@ class RefusalCounts:
     def __getitem__(self, reason: str) -> int:
         """Return how often something was refused for a reason."""
         return self._counts[reason]
+
+    def by_reason(self) -> dict[str, int]:
+        """Return how often something was refused, by reason."""
+        return dict(self._counts)
 
     def runtime_info(self) -> dict[str, str]:
         """Return the counts by the names that tools show."""

@@ -99,6 +99,8 @@ class RemotingServer:
         self._listeners: list[TlsListener] = []
         self._by_address: Counter[str] = Counter()
         self.refused = refused or RefusalCounts()
+        self.rejected_counts: Counter[str] = Counter()
+        """Connections that were closed for what their peers did, by the kind of it."""
 
     @classmethod
     @asynccontextmanager
@@ -208,6 +210,10 @@ class RemotingServer:
                 del self._by_address[host]
             if self._on_close is not None:
                 self._on_close(connection)
+
+    def rejected(self, kind: str) -> None:
+        """Count a connection that is closed for what its peer did."""
+        self.rejected_counts[kind] += 1
 
     def _drop_half_frame(self, connection: Connection, size: int) -> None:
         connection.drop(

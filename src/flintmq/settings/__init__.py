@@ -42,6 +42,8 @@ __all__ = [
     "durable_file",
     "from_properties",
     "live_config",
+    "log_levels",
+    "metrics_settings",
     "number",
     "optional",
     "paths",
@@ -60,5 +62,6 @@ __all__ = [
     "tls_settings",
     "to_properties",
     "unknown_keys",
+    "without_meaning",
     "write_properties",
 ]

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
+from flintmq.settings.metrics_settings import MetricsSettings
 from flintmq.settings.setting import Owner, number, switch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerSettings:
+class ServerSettings(MetricsSettings):
     """Settings of the network layer; those that steer Java's threads and buffers are ignored."""
 
     idle_timeout_s: int = number(

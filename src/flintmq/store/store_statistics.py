@@ -4,13 +4,12 @@ Puts and reads only add to plain integers.  Rates and texts are worked out from 
 somebody takes once a second, so that nothing here needs a thread or a clock tick of its own.
 """
 
-import math
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from flintmq.metrics.histograms import percentile_us
 from flintmq.store.clock import Clock
 
 SAMPLE_INTERVAL_MS: Final = 1000
@@ -52,62 +51,6 @@ _LATENCY_CLASSES: Final = (
 so its first class holds everything below 1 ms; all ends are also bounds of the finer buckets."""
 _LAST_CLASS: Final = "[10s~]"
 assert {1000 * end_ms for _, end_ms in _LATENCY_CLASSES} <= set(_PUT_BOUNDS_US)
-
-SYNC_BOUNDS_US: Final = (
-    *(step * 10**power for power in range(1, 7) for step in range(1, 10)),
-    *(10_000_000, 20_000_000, 30_000_000, 60_000_000),
-)
-"""Buckets for syncs: from 10 µs to a minute, nine to each power of ten."""
-
-
-class LatencyHistogram:
-    """How often something took how long, in a fixed number of buckets.
-
-    Bucket ``i`` holds what took at least ``bounds_us[i - 1]`` and less than ``bounds_us[i]``;
-    the last one has no end.  One thread records; others may read at any time.
-    """
-
-    __slots__ = ("bounds_us", "count", "counts", "max_us", "total_us")
-
-    def __init__(self, bounds_us: Sequence[int] = SYNC_BOUNDS_US) -> None:
-        assert all(low < high for low, high in pairwise((0, *bounds_us))), bounds_us
-        self.bounds_us = bounds_us
-        self.counts = [0] * (len(bounds_us) + 1)
-        self.count = 0
-        self.total_us = 0
-        self.max_us = 0
-
-    def record(self, elapsed_us: int) -> None:
-        """Add one duration."""
-        self.counts[bisect_right(self.bounds_us, elapsed_us)] += 1
-        self.count += 1
-        self.total_us += elapsed_us
-        if elapsed_us > self.max_us:
-            self.max_us = elapsed_us
-
-    @property
-    def mean_us(self) -> float:
-        """The average duration; 0 when nothing was recorded."""
-        return self.total_us / self.count if self.count else 0.0
-
-    def percentile_us(self, fraction: float) -> float:
-        """Return below which duration ``fraction`` of them lie, interpolated in its bucket."""
-        return _percentile_us(self.bounds_us, self.counts, self.max_us, fraction)
-
-
-def _percentile_us(
-    bounds_us: Sequence[int], counts: Sequence[int], max_us: int, fraction: float
-) -> float:
-    assert 0.0 < fraction <= 1.0, fraction
-    rank = math.ceil(fraction * sum(counts))
-    below = 0
-    for index, count in enumerate(counts):
-        if count and below + count >= rank:
-            low = bounds_us[index - 1] if index else 0
-            high = bounds_us[index] if index < len(bounds_us) else max(max_us, low)
-            return low + (high - low) * (rank - below) / count
-        below += count
-    return 0.0
 
 
 class _Sample(NamedTuple):
@@ -234,7 +177,7 @@ class StoreStatistics:
             return 0.0
         # The maximum only limits the open bucket, past ten seconds; that of all time will do.
         max_us = self.put_time_max_us
-        return _percentile_us(_PUT_BOUNDS_US, self._previous_counts, max_us, fraction) / 1000
+        return percentile_us(_PUT_BOUNDS_US, self._previous_counts, max_us, fraction) / 1000
 
     def latency_classes(self) -> str:
         """Return how many puts of the last whole minute fell into each class, as Java prints it."""

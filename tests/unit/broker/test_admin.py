@@ -21,6 +21,7 @@ from flintmq.format.wire.headers.admin import (
 )
 from flintmq.format.wire.headers.clients import ConsumerGroupRequest, ProducerGroupRequest
 from flintmq.model.message_queue import MessageQueue
+from flintmq.remoting.fair_turns import finish
 from flintmq.settings import read_properties
 from tests.kits.broker.broker_kit import START_MS, consumer, site
 
@@ -275,11 +276,11 @@ async def test_statistics_of_the_last_minute_hour_and_day(tmp_path: Path) -> Non
         missing = await wire.call(RequestCode.VIEW_BROKER_STATS_DATA, header)
         await wire.send("orders")
         statistics = here.broker.context.statistics
-        statistics.sample()
+        finish(statistics.sample())
         for _ in range(6):
             await wire.send("orders")
             here.clock.advance(10_000)
-            statistics.sample()
+            finish(statistics.sample())
         found = await wire.ask(RequestCode.VIEW_BROKER_STATS_DATA, header)
     assert missing.code == ResponseCode.SYSTEM_ERROR
     assert found["statsMinute"] == {"avgpt": 1.0, "sum": 7, "tps": 7 / 60}

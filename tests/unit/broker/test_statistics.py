@@ -5,6 +5,7 @@ from flintmq.broker.statistics.broker_statistics import (
     BROKER_GET_COUNT,
     GROUP_GET_COUNT,
     GROUP_GET_SIZE,
+    SAMPLE_STEP,
     TOPIC_PUT_COUNT,
     BrokerStatistics,
 )
@@ -57,3 +58,11 @@ def test_groups_that_pull_are_counted_up_to_a_limit(
         statistics.add_get("T", f"g{number}", 1, 10)
     assert statistics.total(GROUP_GET_COUNT) == 1
     assert statistics.total(BROKER_GET_COUNT) == 10
+
+
+def test_a_sample_of_many_counters_can_be_interrupted() -> None:
+    statistics = BrokerStatistics(cluster="c", now_ms=lambda: 0)
+    for number in range(2 * SAMPLE_STEP + 1):
+        statistics.add("SOME_NUMS", f"key-{number}", 1)
+    steps = list(statistics.sample())
+    assert len(steps) == 2

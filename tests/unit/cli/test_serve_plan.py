@@ -12,6 +12,7 @@ from flintmq.cli.servers.supervision import (
     RESTART_DELAY_MAX_S,
     Restarts,
 )
+from flintmq.settings.metrics_settings import MetricsExporter
 from flintmq.store.config import BrokerRole
 
 
@@ -88,3 +89,30 @@ def test_a_run_that_lasted_begins_the_count_anew() -> None:
     for _ in range(RESTART_COUNT_MAX):
         restarts.next_delay_s(0.1)
     assert restarts.next_delay_s(LASTING_RUN_S) == 1
+
+
+def test_metrics_of_brokers_come_first_and_those_of_name_servers_behind() -> None:
+    shown = replace(plan(), metrics_port=5000, replica_count=1, namesrv_count=2)
+    brokers = [shown.broker_settings(member, "")[0] for member in shown.members()]
+    servers = [*brokers, *shown.namesrv_configs()]
+    assert [one.metrics_port for one in servers] == list(range(5000, 5008))
+    assert {one.metrics_exporter for one in servers} == {MetricsExporter.PROM}
+    assert {one.metrics_host for one in servers} == {"127.0.0.1"}
+
+
+def test_metrics_are_shown_nowhere_unless_asked_and_on_free_ports_if_that_is_asked() -> None:
+    hidden = plan()
+    servers = [hidden.broker_settings(Member(0), "")[0], *hidden.namesrv_configs()]
+    assert {one.metrics_exporter for one in servers} == {MetricsExporter.DISABLE}
+    free = replace(plan(metricsPromExporterHost="0.0.0.0"), metrics_port=0)
+    servers = [free.broker_settings(Member(1), "")[0], *free.namesrv_configs()]
+    assert {(one.metrics_host, one.metrics_port) for one in servers} == {("0.0.0.0", 0)}
+
+
+def test_the_ready_line_tells_where_metrics_are_only_if_they_are_somewhere() -> None:
+    alone = replace(plan(), count=1)
+    line = alone.ready_line("n:1", ["b:2"], ["m:3", "m:4"])
+    assert line == "ready: namesrv=n:1 broker=b:2 metrics=m:3,m:4 data=/data"
+    assert (
+        alone.ready_line("n:1", ["b:2"], [None, None]) == "ready: namesrv=n:1 broker=b:2 data=/data"
+    )

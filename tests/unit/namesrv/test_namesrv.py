@@ -1,6 +1,7 @@
 import asyncio
 import contextlib
 import functools
+import logging
 import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,8 +19,10 @@ from flintmq.format.wire.headers.codec import Header
 from flintmq.model import DataVersion, TopicConfig
 from flintmq.namesrv import Namesrv, NamesrvConfig, run_namesrv
 from flintmq.remoting import RemotingClient
+from flintmq.settings.metrics_settings import MetricsExporter
 from tests.kits.broker.broker_kit import SMALL, eventually, site
 from tests.kits.broker.remoting_kit import PATIENT_MS, reserved_port
+from tests.kits.broker.scrape_kit import scrape
 
 
 class Asker:
@@ -245,3 +248,32 @@ async def test_a_broker_registers_when_its_name_server_comes_up_later(tmp_path: 
                 broker.context.topics.ensure("T", 1)
                 await eventually(lambda: running.routes.route("T") is not None)
                 await asyncio.sleep(0)
+
+
+async def test_levels_of_the_log_change_while_a_name_server_runs_and_end_with_it(
+    tmp_path: Path,
+) -> None:
+    logger = logging.getLogger("flintmq.namesrv")
+    before = logger.level
+    async with namesrv(tmp_path) as asker:
+        body = b"logLevels=namesrv=debug\n"
+        answer = await asker.call(RequestCode.UPDATE_NAMESRV_CONFIG, None, body)
+        assert answer.code == ResponseCode.SUCCESS, answer
+        assert logger.level == logging.DEBUG
+    assert logger.level == before
+    async with namesrv(tmp_path):
+        assert logger.level == logging.DEBUG, "the change was kept"
+    assert logger.level == before
+
+
+async def test_a_name_server_shows_who_is_registered(tmp_path: Path) -> None:
+    shown = {"metrics_exporter": MetricsExporter.PROM, "metrics_port": 0}
+    async with namesrv(tmp_path / "namesrv", **shown) as asker:
+        address = asker.namesrv.metrics_address
+        assert address is not None
+        async with site(tmp_path / "store", namesrvAddr=asker.namesrv.address):
+            scraped = await scrape(address)
+        gone = await scrape(address)
+    assert scraped.value("flintmq_namesrv_brokers", cluster="TestCluster", role="master") == 1
+    assert scraped.value("flintmq_namesrv_topics") > 0
+    assert gone.series("flintmq_namesrv_brokers") == {}

@@ -2,7 +2,8 @@ import re
 
 import pytest
 
-from flintmq.store.store_statistics import SAMPLE_COUNT_MAX, LatencyHistogram, StoreStatistics
+from flintmq.metrics.histograms import LatencyHistogram
+from flintmq.store.store_statistics import SAMPLE_COUNT_MAX, StoreStatistics
 from flintmq.testing.clock import ManualClock
 
 BOOT_MS = 1_700_000_000_000

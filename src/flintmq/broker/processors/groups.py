@@ -55,6 +55,7 @@ class GroupProcessor:
         if request.header.remove_offset:
             self._context.offsets.remove_group(name)
         self._context.statistics.forget_group(name)
+        self._context.fetched.forget_group(name)
         return Answer()
 
     async def all_configs(self, request: Request[NoFields]) -> Answer:

@@ -55,6 +55,9 @@ class PullProcessor:
             self._context.offsets.commit(
                 header.consumer_group, header.topic, header.queue_id, header.commit_offset
             )
+        self._context.fetched.note(
+            header.consumer_group, header.topic, header.queue_id, header.queue_offset
+        )
         if self._cold_ranges(header, admitted):
             return self._pull_cold(header, admitted)
         answer = self._read(header, admitted)

@@ -59,6 +59,7 @@ class TopicProcessor:
         self._check_name(topic)
         self._context.topics.delete(topic)
         self._context.statistics.forget_topic(topic)
+        self._context.fetched.forget_topic(topic)
         await self._forget(self._unused_queues(topic))
         return Answer()
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker.record_copies import copy_of
 from flintmq.broker.sending.put_answers import PUT_CODES, put_remark
+from flintmq.broker.statistics.broker_statistics import COMMIT_COUNT, ROLLBACK_COUNT
 from flintmq.broker.transactions.ending import final_message, op_record
 from flintmq.format.errors import FormatError
 from flintmq.format.message_id import decode_offset_id
 from flintmq.format.sys_flag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from flintmq.format.wire.codes import ResponseCode
 from flintmq.format.wire.headers.transaction import EndTransactionRequest, ResumeCheckRequest
-from flintmq.model.property_names import PRODUCER_GROUP, TRANSACTION_CHECK_TIMES
+from flintmq.model.property_names import PRODUCER_GROUP, REAL_TOPIC, TRANSACTION_CHECK_TIMES
 from flintmq.model.topics import TRANS_CHECK_MAX_TOPIC, TRANS_HALF_TOPIC
 from flintmq.remoting import Answer, RefusedError, Request
 
@@ -41,7 +42,7 @@ class TransactionProcessor:
             return None
         half = self._checked_half(header)
         if header.commit_or_rollback == TRANSACTION_ROLLBACK:
-            self._note_decision(request, half)
+            self._note_decision(request, half, ROLLBACK_COUNT)
             return None
         self._context.puts.when_done(
             self._context.store.put(final_message(half, header.commit_log_offset)),
@@ -53,15 +54,18 @@ class TransactionProcessor:
         self, request: Request[EndTransactionRequest], half: Record, result: PutResult
     ) -> None:
         if result.status.stored:
-            self._note_decision(request, half)
+            self._note_decision(request, half, COMMIT_COUNT)
         else:
             request.answer(Answer(PUT_CODES[result.status], remark=put_remark(result)))
 
-    def _note_decision(self, request: Request[EndTransactionRequest], half: Record) -> None:
+    def _note_decision(
+        self, request: Request[EndTransactionRequest], half: Record, counter: str
+    ) -> None:
         """Note that a half message is decided, and answer.
 
         Only after the commit: were the broker to die before, the producer would be asked again.
         """
+        self._context.statistics.add(counter, half.properties.get(REAL_TOPIC, half.topic), 1)
         self._context.puts.when_done(
             self._context.store.put(op_record(self._context, half)),
             lambda op: self._noted(request, op),

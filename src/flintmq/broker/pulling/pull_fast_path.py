@@ -192,6 +192,7 @@ class PullFastPath:
                 )
             except LocalProtocolError:
                 return None  # No frame can hold it; the processor says so.
+            context.fetched.note(group, topic, queue_id, offset)
             if status is _FOUND:
                 context.statistics.add_get(topic, group, len(result), result.total_size)
         return frame

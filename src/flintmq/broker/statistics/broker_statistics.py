@@ -11,18 +11,23 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
 TOPIC_PUT_COUNT: Final = "TOPIC_PUT_NUMS"
 TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
 GROUP_GET_COUNT: Final = "GROUP_GET_NUMS"
 GROUP_GET_SIZE: Final = "GROUP_GET_SIZE"
 SEND_BACK_COUNT: Final = "SNDBCK_PUT_NUMS"
+COMMIT_COUNT: Final = "TRANSACTION_COMMIT_NUMS"
+ROLLBACK_COUNT: Final = "TRANSACTION_ROLLBACK_NUMS"
 BROKER_PUT_COUNT: Final = "BROKER_PUT_NUMS"
 BROKER_GET_COUNT: Final = "BROKER_GET_NUMS"
 
 COUNTER_COUNT_MAX: Final = 200_000
 """Counters of one broker; clients choose the topics and groups, so there is a limit."""
+
+SAMPLE_STEP: Final = 200
+"""Counters that are sampled without an interruption."""
 
 _MINUTE_POINTS: Final = 7
 _HOUR_POINTS: Final = 7
@@ -162,12 +167,19 @@ class BrokerStatistics:
         self._enter_puts_and_gets()
         return sum(one.value for (kind, _), one in self._counters.items() if kind == name)
 
-    def sample(self) -> None:
-        """Note the values of all counters."""
+    def counters(self) -> list[tuple[tuple[str, str], Counter]]:
+        """Return all counters, each with its name and key; they go on counting."""
+        self._enter_puts_and_gets()
+        return list(self._counters.items())
+
+    def sample(self) -> Generator[None, None, None]:
+        """Note the values of all counters, some between two interruptions."""
         self._enter_puts_and_gets()
         now_ms = self._now_ms()
-        for counter in self._counters.values():
+        for number, counter in enumerate(list(self._counters.values()), 1):
             counter.sample(now_ms)
+            if number % SAMPLE_STEP == 0:
+                yield
 
     def forget_topic(self, topic: str) -> None:
         """Drop the counters of a topic."""

@@ -2,6 +2,7 @@
 
 __all__ = [
     "client_tables",
+    "fetched_table",
     "filter_table",
     "group_table",
     "offset_table",

@@ -55,6 +55,9 @@ class GroupTable:
         self.version = DataVersion()
         self._size = sum(map(_entry_size, self._groups))
 
+    def __len__(self) -> int:
+        return len(self._groups)
+
     def __iter__(self) -> Iterator[GroupConfig]:
         return iter(list(self._groups.values()))
 

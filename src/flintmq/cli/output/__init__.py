@@ -4,6 +4,8 @@ __all__ = [
     "console",
     "findings_output",
     "json_output",
+    "plain_table",
+    "plain_values",
     "progress",
     "text",
     "verify_text",

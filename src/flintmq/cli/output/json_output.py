@@ -1,11 +1,9 @@
 """Reports as JSON: dataclasses and named tuples become objects with camelCase members."""
 
-import dataclasses
 import json
-from enum import Enum
-from pathlib import Path
 from typing import Final
 
+from flintmq.cli.output.plain_values import plain as plain_value
 from flintmq.offline import Findings, Severity
 
 
@@ -31,25 +29,12 @@ def with_members(report: object, **members: object) -> dict[str, object]:
 
 def plain(value: object) -> object:
     """Return a report as objects, lists, texts and numbers."""
-    if isinstance(value, Findings):
-        return _findings(value)
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, Path):
-        return str(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = [field.name for field in dataclasses.fields(value)]
-        return {_camel(name): plain(getattr(value, name)) for name in names}
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return {_camel(name): plain(item) for name, item in value._asdict().items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, dict):
-        return {str(name): plain(item) for name, item in value.items()}
-    return value
+    return plain_value(value, _findings)
 
 
-def _findings(findings: Findings) -> dict[str, object]:
+def _findings(findings: object) -> dict[str, object] | None:
+    if not isinstance(findings, Findings):
+        return None
     return {
         "problemCount": findings.total(Severity.PROBLEM),
         "noteCount": findings.total(Severity.NOTE),
@@ -59,8 +44,3 @@ def _findings(findings: Findings) -> dict[str, object]:
         ],
         "kept": [plain(finding) for finding in findings],
     }
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)

@@ -24,6 +24,15 @@ def time_text(milliseconds: int | None) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03d}Z"
 
 
+def local_time(milliseconds: int) -> str:
+    """Return a time in the zone of this machine, with its offset, to the millisecond."""
+    try:
+        moment = datetime.datetime.fromtimestamp(milliseconds / 1000, tz=datetime.UTC).astimezone()
+    except (OverflowError, OSError, ValueError):
+        return str(milliseconds)
+    return moment.isoformat(timespec="milliseconds")
+
+
 def size_text(size: int) -> str:
     """Return a number of bytes in the largest unit that leaves a number above one."""
     amount = float(size)

@@ -1,1 +1,3 @@
 """``flintmq namesrv``, ``broker`` and ``serve``."""
+
+__all__ = ["running"]

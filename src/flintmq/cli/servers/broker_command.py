@@ -15,7 +15,9 @@ from flintmq.cli.lazy_group import LazyGroup
 from flintmq.cli.servers.running import (
     announce,
     host_option,
+    log_format_option,
     log_level_option,
+    metrics_option,
     print_settings,
     properties_option,
     read_settings_file,
@@ -25,6 +27,7 @@ from flintmq.cli.servers.running import (
     start_logging,
     warn_of,
 )
+from flintmq.settings.metrics_settings import metrics_at
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,7 +96,9 @@ IMPORTANT_KEYS: Final = frozenset(
 @click.option("-m", "print_important", is_flag=True, help="Print the important settings and exit.")
 @click.option("--stop-with-stdin", is_flag=True, hidden=True)
 @set_option
+@metrics_option
 @log_level_option
+@log_format_option
 @click.pass_context
 def broker_command(
     context: click.Context,
@@ -104,15 +109,19 @@ def broker_command(
     print_important: bool,
     stop_with_stdin: bool,
     changes: tuple[str, ...],
+    metrics_port: int | None,
     log_level: str,
+    log_format: str,
 ) -> int:
     """Run a broker; or, with a command, change the role of one that does not run."""
     if context.invoked_subcommand is not None:
         return EXIT_FINE
-    start_logging(log_level)
+    start_logging(log_level, log_format)
     properties = read_settings_file(config_file, changes)
     if host is not None:
         properties["bindAddress"] = host
+    if metrics_port is not None:
+        properties |= metrics_at(metrics_port)
     known_servers = namesrv or properties.get("namesrvAddr") or os.environ.get(NAMESRV_ENVIRONMENT)
     if known_servers:
         properties["namesrvAddr"] = known_servers
@@ -131,7 +140,7 @@ def broker_command(
         if stop_with_stdin:
             _stop_at_end_of(sys.stdin.fileno(), stopped)
         async with run_broker(broker, store, overlay=overlay) as running:
-            announce(boot_line(broker, running.address))
+            announce(boot_line(broker, running.address), metrics=running.metrics_address)
             await stopped.wait()
 
     run_until_stopped(serve)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import uvloop
 
-from flintmq.cli.servers.log_lines import OneLineFormatter
+from flintmq.cli.servers.log_lines import JsonFormatter, OneLineFormatter
 from flintmq.settings import read_properties
+from flintmq.settings.log_levels import LEVELS
 from flintmq.settings.tls_settings import PASSWORD_SUFFIX
 
 if TYPE_CHECKING:
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
 COLLECT_EVERY: Final = 50_000
 """Objects made, less those gone, between two looks of the garbage collector."""
-_LOG_LEVELS = ["debug", "info", "warning", "error"]
+METRICS_LINE: Final = "metrics: "
+"""Begins the line that tells where metrics are; it comes before the one of a start."""
+TEXT_FORMAT, JSON_FORMAT = "text", "json"
 
 properties_option = click.option(
     "-c",
@@ -38,7 +41,20 @@ host_option = click.option(
     help="The address to listen on: bindAddress. 0.0.0.0 for all; loopback unless given.",
 )
 log_level_option = click.option(
-    "--log-level", type=click.Choice(_LOG_LEVELS), default="info", show_default=True
+    "--log-level", type=click.Choice(LEVELS), default="info", show_default=True
+)
+log_format_option = click.option(
+    "--log-format",
+    type=click.Choice([TEXT_FORMAT, JSON_FORMAT]),
+    default=TEXT_FORMAT,
+    show_default=True,
+    help="How the lines of the log are written.",
+)
+metrics_option = click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Show metrics and health by HTTP, on loopback unless metricsPromExporterHost is set.",
 )
 set_option = click.option(
     "--set",
@@ -62,8 +78,10 @@ def run_until_stopped(serve: Callable[[asyncio.Event], Awaitable[None]]) -> None
     uvloop.run(run())
 
 
-def announce(line: str) -> None:
-    """Say that clients can connect; what they need not wait for comes after."""
+def announce(line: str, *, metrics: str | None = None) -> None:
+    """Say that clients can connect, and where metrics are; do the rest afterwards."""
+    if metrics is not None:
+        click.echo(f"{METRICS_LINE}http://{metrics}/metrics")
     click.echo(line)
     sys.stdout.flush()
     _calm_collector()
@@ -80,10 +98,10 @@ def _calm_collector() -> None:
     gc.set_threshold(COLLECT_EVERY, 20, 50)
 
 
-def start_logging(level: str) -> None:
+def start_logging(level: str, log_format: str = TEXT_FORMAT) -> None:
     """Send the log to standard error."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(OneLineFormatter())
+    handler.setFormatter(JsonFormatter() if log_format == JSON_FORMAT else OneLineFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler])
 
 

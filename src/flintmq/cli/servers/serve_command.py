@@ -12,7 +12,9 @@ from flintmq.broker import misspelt_keys, run_broker
 from flintmq.cli.exit_codes import EXIT_FINE, EXIT_PROBLEMS
 from flintmq.cli.servers.running import (
     announce,
+    log_format_option,
     log_level_option,
+    metrics_option,
     parse_changes,
     refuse_unknown,
     run_until_stopped,
@@ -49,7 +51,9 @@ if TYPE_CHECKING:
 )
 @click.option("--namesrvs", type=click.IntRange(1, 8), default=1, show_default=True)
 @set_option
+@metrics_option
 @log_level_option
+@log_format_option
 def serve_command(
     data: Path,
     host: str,
@@ -59,14 +63,17 @@ def serve_command(
     replicas: int,
     namesrvs: int,
     changes: tuple[str, ...],
+    metrics_port: int | None,
     log_level: str,
+    log_format: str,
 ) -> int:
     """Run a name server and one broker or more, as one group; with --replicas also slaves.
 
     Port 0 takes free ports.  One line tells when clients can connect.  Several brokers run as
-    processes of their own, each with its own store, to use several cores.
+    processes of their own, each with its own store, to use several cores.  Metrics of the first
+    broker are on --metrics-port, those of the others and of name servers on the ports behind it.
     """
-    start_logging(log_level)
+    start_logging(log_level, log_format)
     settings = parse_changes(changes)
     refuse_unknown(changes, misspelt_keys(settings))
     plan = ServePlan(
@@ -78,6 +85,7 @@ def serve_command(
         settings=settings,
         replica_count=replicas,
         namesrv_count=namesrvs,
+        metrics_port=metrics_port,
     )
     if left := plan.left_out():
         click.echo(f"flintmq: not started, though there from before: {', '.join(left)}", err=True)
@@ -86,7 +94,8 @@ def serve_command(
 
     async def serve(stopped: asyncio.Event) -> None:
         if count > 1 or replicas or namesrvs > 1:
-            await supervise(plan, stopped, ready=announce, log_level=log_level)
+            log_options = ("--log-level", log_level, "--log-format", log_format)
+            await supervise(plan, stopped, ready=announce, log_options=log_options)
         else:
             await _serve_here(plan, stopped)
 
@@ -107,5 +116,6 @@ async def _serve_here(plan: ServePlan, stopped: asyncio.Event) -> None:
             run_broker(broker, store, overlay=plan.overlay(Member(0)))
         )
         plan.keep_settings(Member(0), running.context.config, store)
-        announce(plan.ready_line(namesrv.address, [running.address]))
+        metrics = [running.metrics_address, namesrv.metrics_address]
+        announce(plan.ready_line(namesrv.address, [running.address], metrics))
         await stopped.wait()

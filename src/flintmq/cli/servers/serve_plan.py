@@ -11,6 +11,7 @@ from flintmq.format.stored.index_file import file_size
 from flintmq.namesrv import NamesrvConfig
 from flintmq.settings import from_properties, write_properties
 from flintmq.settings.durable_file import replace_durably
+from flintmq.settings.metrics_settings import METRICS_SETTINGS, metrics_at
 from flintmq.settings.tls_settings import PASSWORD_SUFFIX, TLS_SETTINGS
 
 if TYPE_CHECKING:
@@ -96,15 +97,21 @@ class ServePlan:
     replica_count: int = 0
     """Slaves of each master."""
     namesrv_count: int = 1
+    metrics_port: int | None = None
+    """Where the first broker shows its metrics; 0: on a free port, None: nowhere."""
 
     def namesrv_configs(self) -> list[NamesrvConfig]:
         """Return the settings of the name servers, whose ports follow each other.
 
-        Of the settings that were given they have what concerns TLS.
+        Of the settings that were given they have what concerns TLS, metrics and the log.
         """
         return [
             NamesrvConfig(
                 **from_properties(TLS_SETTINGS, self.settings),
+                **from_properties(
+                    METRICS_SETTINGS,
+                    {**self.settings, **self._metrics(len(self.members()) + number)},
+                ),
                 listen_port=self.namesrv_port + number if self.namesrv_port else 0,
                 bind_address=self.host,
                 kv_config_path=directory / "kvConfig.json",
@@ -139,6 +146,7 @@ class ServePlan:
                 )
         if member.replica:
             settings |= {"brokerRole": "SLAVE", "brokerId": str(member.replica)}
+        settings |= self._metrics(place)
         root = self.directory(member) / "store"
         return {
             **SMALL_STORE,
@@ -150,6 +158,11 @@ class ServePlan:
             "storePathRootDir": str(root),
             **settings,
         }
+
+    def _metrics(self, number: int) -> dict[str, str]:
+        """Return the settings of the metrics of one server, of which brokers come first."""
+        port = self.metrics_port
+        return {} if port is None else metrics_at(port + number if port else 0)
 
     def overlay(self, member: Member) -> Path:
         """Return where changes at run time are kept, also by a broker that runs by itself."""
@@ -192,10 +205,17 @@ class ServePlan:
         replace_durably(path, write_properties(kept), mode=0o600 if has_secret else None)
         return path
 
-    def ready_line(self, namesrv: str, addresses: Sequence[str]) -> str:
-        """Return the line that says that clients can connect; the addresses are of all members."""
+    def ready_line(
+        self, namesrv: str, addresses: Sequence[str], metrics: Sequence[str | None]
+    ) -> str:
+        """Return the line that says that clients can connect.
+
+        The addresses are of all members; metrics are those of members, then of name servers.
+        """
         listed = " ".join(
             f"{'slave' if member.replica else 'broker'}={address}"
             for member, address in zip(self.members(), addresses, strict=True)
         )
-        return f"ready: namesrv={namesrv} {listed} data={self.data}"
+        shown = ",".join(filter(None, metrics))
+        told = f" metrics={shown}" if shown else ""
+        return f"ready: namesrv={namesrv} {listed}{told} data={self.data}"

@@ -10,11 +10,12 @@ import sys
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from flintmq.cli.servers.running import METRICS_LINE
 from flintmq.errors import FlintError
 from flintmq.namesrv import run_namesrv
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from flintmq.cli.servers.serve_plan import Member, ServePlan
@@ -32,6 +33,7 @@ LASTING_RUN_S: Final = 60
 """A broker that ran for so long is started again as if it had never ended."""
 
 _BOOTED: Final = re.compile(r"The broker\[.+, (?P<address>\S+)\] boot success\.")
+_METRICS: Final = re.compile(rf"{METRICS_LINE}http://(?P<address>[^/\s]+)/")
 
 
 class ProcessEndedError(FlintError):
@@ -39,7 +41,11 @@ class ProcessEndedError(FlintError):
 
 
 async def supervise(
-    plan: ServePlan, stopped: asyncio.Event, *, ready: Callable[[str], None], log_level: str
+    plan: ServePlan,
+    stopped: asyncio.Event,
+    *,
+    ready: Callable[[str], None],
+    log_options: Sequence[str],
 ) -> None:
     """Run name servers here and each broker in a process, until stopped or all have died.
 
@@ -53,14 +59,16 @@ async def supervise(
         ]
         namesrv = ";".join(server.address for server in servers)
         brokers = [
-            KeptBroker(plan, member, namesrv=namesrv, log_level=log_level)
+            KeptBroker(plan, member, namesrv=namesrv, log_options=log_options)
             for member in plan.members()
         ]
         for broker in brokers:
             stack.push_async_callback(broker.stop)
             await broker.start()
         addresses = [await broker.booted() for broker in brokers]
-        ready(plan.ready_line(namesrv, addresses))
+        metrics = [broker.metrics for broker in brokers]
+        metrics += [server.metrics_address for server in servers]
+        ready(plan.ready_line(namesrv, addresses, metrics))
         keepers = [asyncio.create_task(broker.keep(), name=broker.name) for broker in brokers]
         stop: asyncio.Task[Any] = asyncio.create_task(stopped.wait())
         running: set[asyncio.Task[Any]] = {stop, *keepers}
@@ -97,11 +105,13 @@ class Restarts:
 class KeptBroker:
     """One broker of the group, in one process after the other."""
 
-    def __init__(self, plan: ServePlan, member: Member, *, namesrv: str, log_level: str) -> None:
+    def __init__(
+        self, plan: ServePlan, member: Member, *, namesrv: str, log_options: Sequence[str]
+    ) -> None:
         self._plan = plan
         self._member = member
         self._namesrv = namesrv
-        self._log_level = log_level
+        self._log_options = log_options
         self._process: _BrokerProcess | None = None
         self._port: int | None = None
         self._restarts = Restarts()
@@ -111,12 +121,17 @@ class KeptBroker:
         """The name of the broker."""
         return self._member.name
 
+    @property
+    def metrics(self) -> str | None:
+        """Where the broker shows its metrics, once it is up."""
+        return None if self._process is None else self._process.metrics
+
     async def start(self) -> None:
         """Start a process; it goes on with the port that the one before it had."""
         plan, member = self._plan, self._member
         broker, store = plan.broker_settings(member, self._namesrv, port=self._port)
         path = plan.keep_settings(member, broker, store)
-        self._process = await _BrokerProcess.start(self.name, path, self._log_level)
+        self._process = await _BrokerProcess.start(self.name, path, self._log_options)
 
     async def booted(self) -> str:
         """Return the address of the broker once it is up."""
@@ -168,13 +183,14 @@ class _BrokerProcess:
         self.name = name
         self._process = process
         self._reader: asyncio.Task[None] | None = None
+        self.metrics: str | None = None
 
     @classmethod
-    async def start(cls, name: str, settings: Path, log_level: str) -> Self:
+    async def start(cls, name: str, settings: Path, log_options: Sequence[str]) -> Self:
         """Start a broker on the settings in a file."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "flintmq", "broker", "-c", str(settings)),
-            *("--stop-with-stdin", "--log-level", log_level),
+            *("--stop-with-stdin", *log_options),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,  # An interrupt at the terminal is for this process only.
@@ -187,7 +203,10 @@ class _BrokerProcess:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(START_TIMEOUT_S):
                 async for line in self._process.stdout:
-                    found = _BOOTED.search(line.decode("utf-8", "replace"))
+                    text = line.decode("utf-8", "replace")
+                    if (shown := _METRICS.match(text)) is not None:
+                        self.metrics = shown["address"]
+                    found = _BOOTED.search(text)
                     if found is not None:
                         self._reader = asyncio.create_task(self._drain())
                         return found["address"]

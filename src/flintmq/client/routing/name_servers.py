@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import urllib.error
-import urllib.request
 from typing import TYPE_CHECKING, Final
 
 from flintmq.client.errors import NoNameServerError, ResponseError
@@ -99,6 +97,10 @@ class NameServers:
 
 
 def _fetch(url: str) -> str:
+    # Few clients are told of a page, and these bring a parser of mail and much more.
+    import urllib.error
+    import urllib.request
+
     if not url.startswith(("http://", "https://")):
         raise ValueError(f"not an HTTP address: {url}")
     try:

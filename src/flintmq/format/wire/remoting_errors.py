@@ -4,6 +4,8 @@ A `RemoteProtocolError` leaves a connection without a known frame boundary or wi
 answer to: close it.  A `HeaderFieldError` concerns one request only: answer it and go on.
 """
 
+from typing import ClassVar
+
 from flintmq.errors import FlintError
 from flintmq.format.errors import FormatError
 
@@ -11,13 +13,20 @@ from flintmq.format.errors import FormatError
 class RemoteProtocolError(FormatError):
     """The peer sent what no frame or command may be."""
 
+    kind: ClassVar[str] = "request"
+    """What was wrong, in a word under which it is counted."""
+
 
 class FrameError(RemoteProtocolError):
     """The sizes or the header type at the start of a frame are impossible."""
 
+    kind = "frame"
+
 
 class CommandHeaderError(RemoteProtocolError):
     """The header of a whole frame is no command."""
+
+    kind = "header"
 
 
 class LocalProtocolError(FlintError):

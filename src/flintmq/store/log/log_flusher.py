@@ -13,10 +13,10 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from flintmq.metrics.histograms import LatencyHistogram
 from flintmq.store.errors import FlushFailedError, StoreError
 from flintmq.store.results import PutStatus
 from flintmq.store.running_flags import RunningFlag, RunningFlags
-from flintmq.store.store_statistics import LatencyHistogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -198,7 +198,7 @@ class ScheduleService:
         self._housekept_ms = clock.now_ms()
         self._save_failed = False
         self.delivered_count = 0
-        self.skipped_count = 0
+        self.skipped_count = self.crc_error_count = 0
         self.skipped: deque[SkippedUnit] = deque(maxlen=SKIPPED_COUNT_MAX)
         """The units passed over last."""
         self.expired_count = 0
@@ -446,6 +446,7 @@ class ScheduleService:
                 raise PoisonError(f"its record is damaged: {error}") from error
         # A put computes the checksum anew: damage must be seen now or never.
         if not record.crc_ok:
+            self.crc_error_count += 1
             raise PoisonError("its body does not match its checksum")
         if (record.topic, record.queue_id) != (SCHEDULE_TOPIC, level.number - 1):
             raise PoisonError(f"its unit leads to {record.topic}/{record.queue_id}")

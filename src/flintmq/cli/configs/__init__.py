@@ -1,0 +1,3 @@
+"""``flintmq config``: files of settings looked at without starting anything."""
+
+__all__ = ["config_commands"]
