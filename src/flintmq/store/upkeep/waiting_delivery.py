@@ -58,7 +58,7 @@ logger = logging.getLogger(__name__)
 DELIVER_COUNT_MAX: Final = 1000
 """How many messages one call handles."""
 
-READ_COUNT_MAX: Final = 8192
+READ_COUNT_MAX: Final = 2048
 """How many units of queues one call reads: about two milliseconds."""
 
 RETRY_MS: Final = 100
@@ -148,7 +148,14 @@ class WaitingDelivery:
     def _progress_of(self, state: WaitingState, queue_id: int) -> WaitingQueueState:
         progress = state.queues.get(queue_id, WaitingQueueState(0, NOTHING_DONE))
         stored = self._stored.get(WAITING_TOPIC, queue_id)
-        if stored is None or progress.first > stored.max_offset:
+        end = 0 if stored is None else stored.max_offset
+        if progress.first > end:
+            logger.warning(
+                "waiting messages: state not used: queue=%d first=%d, which ends at %d",
+                queue_id,
+                progress.first,
+                end,
+            )
             return WaitingQueueState(0, NOTHING_DONE)
         return progress
 
