@@ -10,7 +10,7 @@ COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-ha
     --no-header --no-annotate --quiet --upgrade
 
 .PHONY: help run demo demo-store setup setup-broker setup-test setup-dev test test-quick check format \
-    bench bench-pipeline bench-broker bench-client bench-replication bench-turns bench-admin \
+    bench bench-pipeline bench-broker bench-client bench-replication bench-turns bench-waiting bench-admin \
     soak soak-pairs soak-members docs \
     release-check lock java node clean
 
@@ -100,6 +100,9 @@ bench-broker: setup-dev ## benchmarks of the broker; ARGS="--java" for the offic
 
 bench-replication: setup-dev java ## benchmarks of a master with its slave, beside the official pair
 	$(BIN)/python -m bench.replication --java --json bench/results-replication.json $(ARGS)
+
+bench-waiting: setup-dev ## messages that wait for the time they name, and the memory that takes
+	$(BIN)/python -m bench.waiting $(ARGS)
 
 bench-turns: setup-dev ## how long others wait beside a client that asks for much
 	$(BIN)/python -m bench.turns --json bench/results-turns.json $(ARGS)

@@ -39,8 +39,15 @@ IN_FLIGHT: Final = 64
 PULL_COUNT: Final = 100
 NEW_TOPIC_COUNT: Final = 20
 CHECK_INTERVAL_MS: Final = 4000
+LOG_FILE_SIZE: Final = 16 << 20
+ROLL_COUNT: Final = 8
+LARGE_BODY: Final = bytes(1 << 20)
+RETENTION_TIMEOUT_S: Final = 120
 SETTINGS: Final = {
     "longTurnMillis": 20,
+    "mappedFileSizeCommitLog": LOG_FILE_SIZE,
+    # So that a deletion by hand has something to delete.
+    "fileReservedTime": 0,
     "transactionTimeOut": 0,
     "transactionCheckInterval": CHECK_INTERVAL_MS,
 }
@@ -164,6 +171,23 @@ class Turns:
             header = TopicRequest(topic=f"new-{number}")
             await self.ask(RequestCode.DELETE_TOPIC_IN_BROKER, header)
 
+    async def rolls(self) -> None:
+        """Fill file after file of the log."""
+        count = ROLL_COUNT * LOG_FILE_SIZE // len(LARGE_BODY)
+        header, code = send_header("large"), RequestCode.SEND_MESSAGE_V2
+        await self._all([lambda: self.ask(code, header, LARGE_BODY)] * count)
+
+    async def retention(self) -> None:
+        """Have the oldest files of the log deleted, and wait until queues and index followed."""
+        before = int((await self.runtime_info())["commitLogMinOffset"])
+        await self.ask(RequestCode.DELETE_EXPIRED_COMMITLOG)
+        deadline = time.monotonic() + RETENTION_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if int((await self.runtime_info())["commitLogMinOffset"]) > before:
+                break
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(2)
+
     async def transaction_check(self) -> None:
         """Leave half messages open until they were checked once."""
         header = send_header(
@@ -222,6 +246,8 @@ async def measure_all(
         f"first sends to {NEW_TOPIC_COUNT} topics": turns.new_topics,
         f"deletion of {NEW_TOPIC_COUNT} topics": turns.deleted_topics,
         f"sends and check of {amounts.halves} half messages": turns.transaction_check,
+        f"{ROLL_COUNT} rolls of the log": turns.rolls,
+        "retention: log files deleted, queues and index follow": turns.retention,
     }
     found = {}
     for name, much in causes.items():

@@ -37,7 +37,6 @@ SHOWN_ONLY: Final = frozenset(
         "endTransactionPoolQueueCapacity",
         "pullThreadPoolQueueCapacity",
         "queryThreadPoolQueueCapacity",
-        "sendThreadPoolQueueCapacity",
     }
 )
 """Read by the status alone."""

@@ -41,7 +41,7 @@ ALLOWED: Final = (
         "admin-.*",
         RequestCode.GET_BROKER_RUNTIME_INFO,
         r"body\.(brokerActive|timer\w+|getTransferredTps|heldPullCount|longTurn\w+|"
-        r"brokerRole|haListenPort|haSlave\w+|refused\w*|commitLogDiskRatio_.*)",
+        r"waitingMessageCount|brokerRole|haListenPort|haSlave\w+|refused\w*|commitLogDiskRatio_.*)",
         "what the tools of 5.x look for, and our own; a path",
     ),
     Allowed(

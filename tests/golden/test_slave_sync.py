@@ -8,6 +8,7 @@ from flintmq.broker.replication.table_sync import FollowedTables, TableSync
 from flintmq.broker.tables.group_table import GroupTable
 from flintmq.broker.tables.offset_table import OffsetTable
 from flintmq.broker.tables.topic_table import TopicTable
+from flintmq.format.wire.bodies.delays import DelayProgress
 from flintmq.format.wire.bodies.dialect import dumps_body, loads_body
 from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.command import Command
@@ -68,7 +69,7 @@ async def test_our_slave_takes_over_the_tables_that_were_recorded(tmp_path: Path
     assert topics.version.counter == told["dataVersion"]["counter"]
     assert offsets.get("golden-group-online", "golden-orders", 0) == 3
     assert offsets.get("golden-group-tracedc", "golden-orders", 0) == 2
-    assert delays == [{3: 1}]
+    assert delays == [DelayProgress({3: 1})]
     assert groups.version.counter == 3
     # A second look changes nothing.
     await TableSync(tables, FairTurns(), master).run("recorded")  # type: ignore[arg-type]

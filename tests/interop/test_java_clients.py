@@ -30,6 +30,7 @@ SCENARIOS: Final = (
     "auto-created",
     "refused",
     "delayed",
+    "timed",
     "transaction",
     "request-reply",
     "query",
@@ -156,6 +157,14 @@ def test_delayed_messages_come_when_they_are_due(run: Run) -> None:
     waited = [line["storeTimestamp"] - line["bornTimestamp"] for line in received]
     assert waited[1] >= 1000
     assert waited[2] >= 2000
+
+
+def test_messages_that_name_a_time_come_then_and_a_cancelled_one_never(run: Run) -> None:
+    received = went_well(run, "timed").all("received")
+    assert [line["body"] for line in received] == ["body-0", "body-1", "body-2", "body-4"]
+    waited = [line["storeTimestamp"] - line["bornTimestamp"] for line in received]
+    for least, found in zip((0, 1000, 2000), waited, strict=False):
+        assert found >= least
 
 
 def test_only_committed_transactions_are_seen(run: Run) -> None:

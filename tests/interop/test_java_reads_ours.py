@@ -3,7 +3,9 @@
 import hashlib
 import random
 import shutil
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from flintmq.format.stored.record import Record
 from flintmq.model.message import MessageBatch, PutMessage
 from flintmq.store.config import FlushMode, StoreConfig
 from flintmq.store.message_store import MessageStore
+from flintmq.testing import ManualClock
 from tests.kits.processes.java_cluster import (
     JavaCluster,
     KeyQuery,
@@ -30,6 +33,8 @@ pytestmark = pytest.mark.interop
 
 STORE_HOST = pack_host("127.0.0.1", 10911)
 TOPICS = ("ours-orders", "ours_audit", "Ours%Retry")
+WAITED_FOR = "waited-for"
+HOUR_MS = 3_600_000
 
 
 def _config(root: Path, **settings: Any) -> StoreConfig:
@@ -149,9 +154,15 @@ def test_java_recovers_a_store_that_we_left_running(tmp_path: Path) -> None:
 
 def test_we_go_on_after_java_has_run_on_our_store(tmp_path: Path, toolchain: JavaToolchain) -> None:
     config = _config(tmp_path / "ours")
-    with MessageStore.open(config) as store:
+    clock = ManualClock(time.time_ns() // 1_000_000)
+    with MessageStore.open(config, clock=clock) as store:
         _fill(store, 100)
         before = _stored(store)
+        for number in range(10):
+            # Java's recovery knows nothing of due times: it makes units with hashes of tags.
+            properties = {"FLINT_DELIVER_AT": str(clock.now_ms() + HOUR_MS), "TAGS": "T"}
+            waiting = replace(_message(random.Random(number), number), topic=WAITED_FOR)
+            assert store.put(replace(waiting, properties=properties, queue_id=0)).ok
     root = tmp_path / "javas"
     copy_store(config.root, root)
     add_topics(root, before)
@@ -163,3 +174,8 @@ def test_we_go_on_after_java_has_run_on_our_store(tmp_path: Path, toolchain: Jav
         assert [m for m in _stored(store) if m["topic"] in TOPICS] == before
         _fill(store, 20)
         assert len([m for m in _stored(store) if m["topic"] in TOPICS]) == len(before) + 20
+    clock.advance(2 * HOUR_MS)
+    with MessageStore.open(_config(root), clock=clock, background=False) as store:
+        while store.waiting.step():
+            pass
+        assert store.max_offset_in_queue(WAITED_FOR, 0) == 10

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,8 +16,9 @@ from flintmq.broker.broker_registrar import BrokerRegistrar
 from flintmq.broker.config import EDITABLE, SETTINGS, BrokerConfig, bloom_filter
 from flintmq.broker.context import BrokerContext
 from flintmq.broker.hosts import packed_host
+from flintmq.broker.housekeeping import start_housekeeping
 from flintmq.broker.listening_ports import bind_ports
-from flintmq.broker.live_store_settings import live_values, with_live_values
+from flintmq.broker.live_store_settings import changed_while_open, live_values, with_live_values
 from flintmq.broker.measuring.exposed_broker import expose_broker
 from flintmq.broker.processors.table import request_table
 from flintmq.broker.replication.ha_server import HaServer
@@ -32,17 +33,18 @@ from flintmq.broker.tables.group_table import GroupTable
 from flintmq.broker.tables.offset_table import OffsetTable
 from flintmq.broker.tables.queue_lock_table import QueueLocks
 from flintmq.broker.tables.topic_table import TopicTable
-from flintmq.broker.transactions.transaction_check import TransactionCheck
 from flintmq.broker.turn_watchdog import TurnWatchdog
 from flintmq.broker.waiting.cold_loads import ColdLoads
 from flintmq.broker.waiting.durable_puts import DurablePuts
 from flintmq.broker.waiting.held_pulls import HeldPulls
 from flintmq.broker.waiting.late_sends import LateSends
 from flintmq.broker.waiting.replicated_puts import ReplicatedPuts
+from flintmq.format.wire.bodies.delays import DelayProgress
+from flintmq.format.wire.bodies.dialect import BodyError
 from flintmq.format.wire.codes import RequestCode
 from flintmq.format.wire.headers.clients import ConsumerGroupRequest
 from flintmq.model.property_names import REAL_TOPIC
-from flintmq.model.topics import SCHEDULE_TOPIC, TRACE_TOPIC, TRANS_HALF_TOPIC
+from flintmq.model.topics import DUE_TIME_TOPICS, TRACE_TOPIC, TRANS_HALF_TOPIC
 from flintmq.remoting import ConnectionLostError, RemotingServer
 from flintmq.remoting.fair_turns import FairTurns
 from flintmq.remoting.refusal_counts import RefusalCounts
@@ -57,12 +59,12 @@ from flintmq.store.errors import StoreError
 from flintmq.store.files.local_files import LocalFiles
 from flintmq.store.files.state_file import StateFile
 from flintmq.store.message_store import MessageStore
+from flintmq.store.upkeep.waiting_state import WaitingStateError
 
 if TYPE_CHECKING:
     from flintmq.access.access_control import AccessControl
     from flintmq.format.wire.command import Command
     from flintmq.remoting import Connection
-    from flintmq.remoting.fair_turns import Steps
     from flintmq.remoting.tls_listener import ServerTls
     from flintmq.store.clock import Clock
     from flintmq.store.config import StoreConfig
@@ -70,15 +72,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-EXPIRY_SCAN_MS: Final = 10_000
-SAMPLE_MS: Final = 10_000
-PERSIST_FILTERS_MS: Final = 10_000
-TICK_MS: Final = 100
 ROLL_WAIT_MS: Final = 2
 """How long the loop waits for the next file of the log; sends wait without it afterwards."""
-DELIVER_COUNT_MAX: Final = 1000
-"""Delayed messages that are delivered in one tick."""
-DELIVER_STEP: Final = 25
 DRAIN_TIMEOUT_MS: Final = 6000
 
 
@@ -124,6 +119,8 @@ async def run_broker(
         config = replace(config, listen_port=sockets[0].getsockname()[1])
         store_config = replace(store_config, ha_listen_port=for_slaves.getsockname()[1])
         files, clock = files or LocalFiles(), clock or SystemClock()
+        live = _live_config(config, store_config, overlay)
+        store_config = with_live_values(store_config, live.current)
         filters = _filter_table(config, store_config, files, clock)
         notes = store_config.calculate_filter_bit_map and store_config.enable_consume_queue_ext
         store = stack.enter_context(
@@ -136,7 +133,7 @@ async def run_broker(
             )
         )
         levels = stack.enter_context(LogLevels.kept())
-        context = _make_context(config, store, filters, overlay, levels)
+        context = _make_context(live, store, filters, levels)
         stack.push_async_callback(_persist_finally, context)
         if config.acl_enable:
             context.access = await stack.enter_async_context(_access_control(context))
@@ -151,7 +148,7 @@ async def run_broker(
             tls=outgoing_tls(config, use_tls=config.use_tls),
         )
         context.ha_server = await stack.enter_async_context(_serve_slaves(context, for_slaves))
-        stack.push_async_callback(_run_housekeeping(context))
+        stack.push_async_callback(start_housekeeping(context))
         stack.enter_context(context.watchdog.watching())
         server = await stack.enter_async_context(_listen(context, sockets, tls))
         metrics = await stack.enter_async_context(expose_broker(context, server, registrar))
@@ -182,15 +179,29 @@ def _filter_table(
     return filters
 
 
+def _live_config(
+    config: BrokerConfig, store_config: StoreConfig, overlay: Path | None
+) -> LiveConfig[BrokerConfig]:
+    """Return the settings with what was changed in earlier runs."""
+    config = replace(config, **live_values(store_config))
+    live = LiveConfig(config, SETTINGS, editable=EDITABLE, overlay=overlay)
+    live.check = lambda config: with_live_values(store_config, config)
+    live.load()
+    return live
+
+
 def _make_context(
-    config: BrokerConfig,
-    store: MessageStore,
-    filters: FilterTable,
-    overlay: Path | None,
-    levels: LogLevels,
+    live: LiveConfig[BrokerConfig], store: MessageStore, filters: FilterTable, levels: LogLevels
 ) -> BrokerContext:
-    directory, clock = store.config.root / "config", store.clock
-    live = _live_config(config, store, overlay, levels)
+    directory, clock, config = store.config.root / "config", store.clock, live.current
+
+    def changed(config: BrokerConfig, _: frozenset[str]) -> None:
+        store.reconfigure(with_live_values(store.config, config))
+        levels.apply(config.log_levels)
+
+    levels.apply(config.log_levels)
+    live.on_change = changed
+    live.check = lambda config: changed_while_open(store.config, config)
 
     def state(name: str) -> StateFile:
         return StateFile(directory / name, files=store.files)
@@ -217,7 +228,9 @@ def _make_context(
     slaves = SlaveTable(lag_size_max=store.config.ha_slave_lag_size_max)
 
     watchdog = TurnWatchdog(config.long_turn_ms)
-    statistics = BrokerStatistics(cluster=config.cluster, now_ms=clock.now_ms)
+    statistics = BrokerStatistics(
+        cluster=config.cluster, now_ms=clock.now_ms, has_queues=config.detail_statistics
+    )
     context = BrokerContext(
         live_config=live,
         clock=clock,
@@ -245,21 +258,6 @@ def _make_context(
         address=f"{config.ip1}:{config.listen_port}",
     )
     return context
-
-
-def _live_config(
-    config: BrokerConfig, store: MessageStore, overlay: Path | None, levels: LogLevels
-) -> LiveConfig[BrokerConfig]:
-    def changed(config: BrokerConfig, _: frozenset[str]) -> None:
-        store.reconfigure(with_live_values(store.config, config))
-        levels.apply(config.log_levels)
-
-    levels.apply(config.log_levels)
-    config = replace(config, **live_values(store.config))
-    live = LiveConfig(config, SETTINGS, editable=EDITABLE, overlay=overlay, on_change=changed)
-    live.check = lambda config: with_live_values(store.config, config)
-    live.load()
-    return live
 
 
 def _make_offsets(state: Callable[[str], StateFile], *, has_light_queues: bool) -> OffsetTable:
@@ -292,9 +290,18 @@ def _serve_slaves(
 
 def _follow_master(context: BrokerContext) -> AbstractAsyncContextManager[Replica]:
     store = context.store
+
+    def follow_delays(progress: DelayProgress) -> None:
+        store.schedule.follow(progress.levels)
+        if progress.waiting is not None:
+            try:
+                store.waiting.progress.follow(progress.waiting)
+            except WaitingStateError as error:
+                raise BodyError(str(error)) from error
+
     return Replica.run(
         store,
-        FollowedTables(context.topics, context.groups, context.offsets, store.schedule.follow),
+        FollowedTables(context.topics, context.groups, context.offsets, follow_delays),
         dispatch=context.dispatch,
         turns=context.turns,
         sign=_signer(context.config),
@@ -312,7 +319,7 @@ def _access_control(context: BrokerContext) -> AbstractAsyncContextManager[Acces
         record = store.look(offset) if offset >= 0 else None
         if record is None:
             return None
-        is_waiting = record.topic in (SCHEDULE_TOPIC, TRANS_HALF_TOPIC)
+        is_waiting = record.topic in DUE_TIME_TOPICS or record.topic == TRANS_HALF_TOPIC
         return record.properties.get(REAL_TOPIC, record.topic) if is_waiting else record.topic
 
     return run_access_control(
@@ -380,104 +387,6 @@ def _watched_turns(watchdog: TurnWatchdog) -> FairTurns:
     if watchdog.threshold_ms:
         turns.when_long(watchdog.threshold_ms / 1000, ended)
     return turns
-
-
-# -- housekeeping ------------------------------------------------------------------------------
-
-
-def _run_housekeeping(context: BrokerContext) -> Callable[[], Awaitable[None]]:
-    """Start the jobs that are done from time to time; return how to stop them."""
-
-    def expire() -> None:
-        now_ms = context.clock.now_ms()
-        context.consumers.expire(now_ms)
-        context.producers.expire(now_ms)
-        context.locks.expire(now_ms)
-
-    tasks = [asyncio.create_task(_repeat(expire, EXPIRY_SCAN_MS, context.watchdog), name="expire")]
-    tasks.append(asyncio.create_task(_sample(context), name="sample"))
-    tasks.append(asyncio.create_task(_persist_offsets(context), name="persist offsets"))
-    tasks.append(asyncio.create_task(_persist_filters(context), name="persist filters"))
-    if not context.is_slave:
-        tasks.append(asyncio.create_task(_deliver_delayed(context), name="deliver"))
-        tasks.append(asyncio.create_task(_check_transactions(context), name="check transactions"))
-
-    async def stop() -> None:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    return stop
-
-
-async def _repeat(job: Callable[[], None], interval_ms: int, watchdog: TurnWatchdog) -> None:
-    while True:
-        await asyncio.sleep(interval_ms / 1000)
-        try:
-            with watchdog.measure(job.__name__):
-                job()
-        except Exception:
-            # One failure must not end what has to go on for as long as the broker does.
-            logger.exception("housekeeping failed: job=%s", job.__name__)
-
-
-async def _sample(context: BrokerContext) -> None:
-    while True:
-        await asyncio.sleep(SAMPLE_MS / 1000)
-        try:
-            await context.turns.run(context.statistics.sample(), "sample")
-            context.daily.sample()
-        except Exception:
-            logger.exception("counters could not be sampled")
-
-
-async def _persist_offsets(context: BrokerContext) -> None:
-    while True:
-        await asyncio.sleep(context.config.flush_offsets_interval_ms / 1000)
-        try:
-            await context.offsets.keeper.save_in_thread()
-        except StoreError as error:
-            # The error names the file and the reason; a full disk would repeat a traceback often.
-            logger.error("consumer offsets could not be written: reason=%s", error)  # noqa: TRY400
-
-
-async def _persist_filters(context: BrokerContext) -> None:
-    while True:
-        await asyncio.sleep(PERSIST_FILTERS_MS / 1000)
-        try:
-            context.filters.clean()
-            await context.filters.keeper.save_in_thread()
-        except StoreError as error:
-            logger.error("SQL92 subscriptions could not be written: reason=%s", error)  # noqa: TRY400
-
-
-async def _deliver_delayed(context: BrokerContext) -> None:
-    while True:
-        await asyncio.sleep(TICK_MS / 1000)
-        try:
-            await context.turns.run(delivery_steps(context), "delayed messages")
-        except Exception:
-            logger.exception("delayed messages could not be delivered")
-
-
-def delivery_steps(context: BrokerContext) -> Steps[None]:
-    """Deliver what is due, some messages between two interruptions."""
-    for _ in range(DELIVER_COUNT_MAX // DELIVER_STEP):
-        delivered = context.store.schedule.deliver_due(DELIVER_STEP)
-        context.dispatch()
-        if not delivered:
-            return
-        yield
-
-
-async def _check_transactions(context: BrokerContext) -> None:
-    check = TransactionCheck(context)
-    while True:
-        await asyncio.sleep(context.config.transaction_check_interval_ms / 1000)
-        try:
-            await context.turns.run(check.steps(), "check transactions")
-        except Exception:
-            logger.exception("transactions could not be checked")
 
 
 async def _drain_puts(context: BrokerContext) -> None:

@@ -130,6 +130,10 @@ class Producer(InThread[AsyncProducer]):
         """Send a message without waiting for an answer."""
         self._await(AsyncProducer.send_one_way, message, queue=queue)
 
+    def cancel(self, message: Message, sent: SendResult, *, timeout_ms: int | None = None) -> None:
+        """Have a message not delivered that was sent with ``deliver_at_ms`` and still waits."""
+        self._await(AsyncProducer.cancel, message, sent, timeout_ms=timeout_ms)
+
     def send_in_transaction(
         self, message: Message, argument: object = None, *, timeout_ms: int | None = None
     ) -> TransactionResult:

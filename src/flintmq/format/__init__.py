@@ -8,6 +8,7 @@ __all__ = [
     "buffer",
     "compression",
     "delay_levels",
+    "delivery_time",
     "errors",
     "fastjson",
     "hash_batch",

@@ -8,14 +8,14 @@ from flintmq.format.java import key_prefix_hash
 from flintmq.kernels.compiled import Bytes, Ints
 from flintmq.kernels.queue_units import fill_buckets, number_queues
 from flintmq.kernels.records import RecordTable
-from flintmq.model.topics import SCHEDULE_TOPIC
+from flintmq.model.topics import DUE_TIME_TOPICS
 
 QUEUES_AT_FIRST: Final = 1024
 """Queues that the tables hold before they grow."""
 
 BUCKETS_PER_QUEUE: Final = 4
 
-_SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
+_DUE_TIME_TOPICS: Final = frozenset(topic.encode() for topic in DUE_TIME_TOPICS)
 
 QueueName = tuple[bytes, int]
 """Topic as its bytes, and queue id."""
@@ -66,7 +66,7 @@ class QueueNumbers:
             at, size = int(self._at[number]), int(self._size[number])
             topic = data[at : at + size].tobytes()
             self.names.append((topic, int(self._id[number])))
-            is_plain = topic.isascii() and topic != _SCHEDULE_TOPIC
+            is_plain = topic.isascii() and topic not in _DUE_TIME_TOPICS
             self.prefixes[number] = key_prefix(topic) if is_plain else -1
 
     def _grow(self, data: Bytes, count: int) -> None:

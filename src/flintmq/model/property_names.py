@@ -35,7 +35,26 @@ CLUSTER: Final = "CLUSTER"
 TRAN_MSG: Final = "TRAN_MSG"
 """Whether a message belongs to a transaction."""
 
-STEERING: Final = (DELAY, TRAN_MSG, INNER_MULTI_DISPATCH, CLUSTER)
+DELIVER_AT: Final = "FLINT_DELIVER_AT"
+"""When a message is to be delivered, in milliseconds since the Unix epoch."""
+
+TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
+"""The same by RocketMQ 5's name."""
+
+TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
+TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
+"""How long after it was stored a message is to be delivered, in seconds and in milliseconds."""
+
+DELIVERY_TIMES: Final = (DELIVER_AT, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
+"""The properties that name a time of delivery; of several the first one counts."""
+
+TIMER_OUT_MS: Final = "TIMER_OUT_MS"
+"""Until when a waiting message waits; the broker writes it."""
+
+TIMER_CANCELLED_ID: Final = "TIMER_DEL_UNIQKEY"
+"""The unique id of a waiting message that is not to be delivered."""
+
+STEERING: Final = (DELAY, TRAN_MSG, INNER_MULTI_DISPATCH, CLUSTER, *DELIVERY_TIMES)
 """The properties that steer what a broker does with a message besides storing it.
 
 A message is *plain* if it has none of them: it is stored, queued and indexed, and that is all.

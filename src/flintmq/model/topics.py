@@ -5,6 +5,12 @@ from typing import Final
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 """Holds delayed messages until they are due; queue id = delay level - 1."""
 
+WAITING_TOPIC: Final = "rmq_sys_FLINT_WAITING"
+"""Holds messages that name a time of delivery until then; queue id = how long they wait."""
+
+DUE_TIME_TOPICS: Final = frozenset({SCHEDULE_TOPIC, WAITING_TOPIC})
+"""Topics whose units say when a message is due, where those of others have the hash of a tag."""
+
 TRANS_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 """Holds messages of undecided transactions."""
 
@@ -38,6 +44,7 @@ TRANS_CHECK_MAX_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 NO_SEND_TOPICS: Final = frozenset(
     {
         SCHEDULE_TOPIC,
+        WAITING_TOPIC,
         TRANS_HALF_TOPIC,
         TRANS_OP_HALF_TOPIC,
         TRANS_CHECK_MAX_TOPIC,
@@ -47,8 +54,12 @@ NO_SEND_TOPICS: Final = frozenset(
 )
 """Topics that only brokers write to."""
 
-SYSTEM_TOPICS: Final = NO_SEND_TOPICS | {AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
-"""Topics that belong to the system, under the same name in every cluster."""
+SYSTEM_TOPICS: Final = (NO_SEND_TOPICS - {WAITING_TOPIC}) | {
+    AUTO_CREATE_TOPIC,
+    BENCHMARK_TOPIC,
+    TRACE_TOPIC,
+}
+"""Topics that belong to the system, under the same name in every cluster of RocketMQ."""
 
 SYSTEM_PREFIX: Final = "rmq_sys_"
 """Starts the names of further system topics."""

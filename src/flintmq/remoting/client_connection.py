@@ -92,7 +92,7 @@ class ClientConnection(Connection):
         if not self._is_full:
             self.tell(code, header, body)
             return
-        command = self._request(code, header, body)
+        command = self._in_flight.new(code, header, body)
         command.flag = ONE_WAY_FLAG
         await self.exchange(command, timeout_ms=timeout_ms)
 
@@ -119,7 +119,7 @@ class ClientConnection(Connection):
     async def _probe(self) -> None:
         """Ask once more, ahead of all that waits; close if nothing at all comes back."""
         unread_size = self.unread_size
-        probe = self._request(RequestCode.GET_ROUTEINFO_BY_TOPIC, PROBE, b"")
+        probe = self._in_flight.new(RequestCode.GET_ROUTEINFO_BY_TOPIC, PROBE, b"")
         answer = self._in_flight.open(probe.opaque)
         try:
             self._send(probe)

@@ -19,20 +19,20 @@ from flintmq.format.wire.codes import ResponseCode
 from flintmq.format.wire.command import (
     ONE_WAY_FLAG,
     RESPONSE_FLAG,
-    Command,
     decode_command,
     encode_command,
 )
-from flintmq.format.wire.frame import FrameDecoder, HeaderType
+from flintmq.format.wire.frame import FrameDecoder
 from flintmq.format.wire.remoting_errors import RemoteProtocolError
 from flintmq.remoting.errors import AnswerTimeoutError, ConnectionLostError, TooManyInFlightError
 from flintmq.remoting.fair_turns import LARGE_HEADER_WEIGHT, PLAIN_HEADER_SIZE, SLICE_BODY_SIZE
 from flintmq.remoting.in_flight import InFlight
 from flintmq.remoting.processors import Answer, failed, send_answer
 from flintmq.remoting.received_request import ReceivedRequest, receive
-from flintmq.remoting.refusal_counts import TOO_MUCH
+from flintmq.remoting.refusal_counts import TOO_MUCH, UNREAD_ANSWERS, WAITING_REQUESTS
 
 if TYPE_CHECKING:
+    from flintmq.format.wire.command import Command
     from flintmq.format.wire.frame import Frame
     from flintmq.format.wire.headers.codec import Header
     from flintmq.remoting.endpoint import Endpoint
@@ -75,6 +75,8 @@ class Connection(asyncio.Protocol):
         """Frames that wait for a later turn, or until the peer has read more of its answers."""
         self._is_postponed = False
         """Whether this connection waits for a later turn of the loop."""
+        self._waits_since: float | None = None
+        """Since when, by the busy time of the loop, what is unhandled has waited for it."""
         self._waiting_for_room: list[Callable[[], None]] = []
         self._in_flight = InFlight(self._loop)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -167,6 +169,7 @@ class Connection(asyncio.Protocol):
         """Keep a read behind what waits already."""
         assert self._unhandled is not None
         self._unhandled = itertools.chain(self._unhandled, self._decoder.frames(data))
+        self._waits_since = None  # Nothing counts as older than it is.
         # Its turn mostly comes before more does; now it has not, and one read more is enough.
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
@@ -238,7 +241,7 @@ class Connection(asyncio.Protocol):
                     self._endpoint.end_of_read()
                     self._write_out()
                 if self._is_paused:
-                    self._unhandled = frames
+                    self._unhandled, self._waits_since = frames, None
                     break
                 body_size += len(frame.body)
                 if len(frame.header) > PLAIN_HEADER_SIZE:
@@ -253,6 +256,8 @@ class Connection(asyncio.Protocol):
         """Leave frames to a later turn of the loop."""
         self._unhandled = frames
         self._is_postponed = True
+        if self._waits_since is None:
+            self._waits_since = turns.busy_time
         turns.postpone(self)
 
     def go_on(self) -> None:
@@ -270,7 +275,10 @@ class Connection(asyncio.Protocol):
         """Handle what was read already; read again once all of it is handled."""
         frames, self._unhandled = self._unhandled, None
         if frames is not None and not self.is_closed:
-            self._handle(frames)
+            with self._requests.late_by(self._turns, self._waits_since):
+                self._handle(frames)
+        if self._unhandled is None:
+            self._waits_since = None
         if not (self._is_paused or self._is_postponed or self.is_closed):
             assert self._transport is not None
             self._transport.resume_reading()
@@ -369,6 +377,7 @@ class Connection(asyncio.Protocol):
         if len(self._tasks) >= self._limits.waiting_count_max:
             if asyncio.iscoroutine(work):
                 work.close()
+            self._requests.refused.note(WAITING_REQUESTS)
             busy = f"[OVERLOAD]{len(self._tasks)} requests of this connection are waiting"
             return send_answer(self, command, Answer(ResponseCode.SYSTEM_BUSY, remark=busy))
         self._tasks.add(task := self._loop.create_task(self._finish(command, work)))
@@ -393,7 +402,7 @@ class Connection(asyncio.Protocol):
             ConnectionLostError: the connection ended before.
             TooManyInFlightError: too many requests wait already.
         """
-        return await self.exchange(self._request(code, header, body), timeout_ms=timeout_ms)
+        return await self.exchange(self._in_flight.new(code, header, body), timeout_ms=timeout_ms)
 
     async def exchange(self, command: Command, *, timeout_ms: int) -> Command:
         """Send a request whose opaque number the caller has chosen; return the answer."""
@@ -427,18 +436,9 @@ class Connection(asyncio.Protocol):
 
     def tell(self, code: int, header: Header | None = None, body: bytes = b"") -> None:
         """Send a one-way request."""
-        command = self._request(code, header, body)
+        command = self._in_flight.new(code, header, body)
         command.flag = ONE_WAY_FLAG
         self._send(command)
-
-    def _request(self, code: int, header: Header | None, body: bytes) -> Command:
-        return Command(
-            code=code,
-            opaque=self._in_flight.next_opaque(),
-            ext_fields={} if header is None else header.encode(),
-            body=body,
-            serialize_type=HeaderType.JSON,
-        )
 
     def _send(self, command: Command) -> None:
         if self.is_closed:
@@ -495,4 +495,5 @@ class Connection(asyncio.Protocol):
         if self._unread_answers is not None:
             self._unread_answers.note(self, size)
         if size > self._limits.write_drop_size:
+            self._requests.refused.note(UNREAD_ANSWERS)
             self.drop(f"{size} bytes were not read")

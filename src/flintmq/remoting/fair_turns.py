@@ -38,6 +38,9 @@ request.  So there is one only on a loop that is busy for longer than `ASK_MS`.
 ASK_MS: Final = 2.0
 """A turn that seems to go on for so long is ended by a callback when the loop comes round."""
 
+STALL_MS: Final = 50
+"""So much of a turn counts as busy time at most: a stall of the whole process is no overload."""
+
 SLICE_BODY_SIZE: Final = 128 << 10
 """Bytes of bodies that a slice takes in: gathered requests are handled only at its end, when the
 time that they take has not been counted yet."""
@@ -91,6 +94,9 @@ class FairTurns:
         self._long_time = math.inf
         self._on_long_slice: Callable[[float, int | str], None] | None = None
         self.now = now
+        self.busy_time = 0.0
+        """Seconds in which there was something to do; by this it is told how long requests wait."""
+        self._turn_began = _NEVER
         self.turn_count = 0
         """How many turns had requests."""
         self.postponed_count = 0
@@ -125,6 +131,8 @@ class FairTurns:
             self._on_long_slice(now - self._slice_began, cause)
 
     def _begin_turn(self, now: float) -> None:
+        self.busy_time += min(now - self._turn_began, STALL_MS / 1000)
+        self._turn_began = now
         self._turn_end = now + self._turn_time
         self._ask_at = now + self._ask_time
         self.turn_count += 1

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from flintmq.format.wire.command import Command
+from flintmq.format.wire.frame import HeaderType
+
 if TYPE_CHECKING:
-    from flintmq.format.wire.command import Command
+    from flintmq.format.wire.headers.codec import Header
 
 _OPAQUE_MASK: Final = 0x7FFFFFFF
 
@@ -22,10 +25,16 @@ class InFlight:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def next_opaque(self) -> int:
-        """Return a number for a request."""
+    def new(self, code: int, header: Header | None, body: bytes) -> Command:
+        """Return a request with a number of its own."""
         self._last_opaque = (self._last_opaque + 1) & _OPAQUE_MASK
-        return self._last_opaque
+        return Command(
+            code=code,
+            opaque=self._last_opaque,
+            ext_fields={} if header is None else header.encode(),
+            body=body,
+            serialize_type=HeaderType.JSON,
+        )
 
     def open(self, opaque: int) -> asyncio.Future[Command]:
         """Return the future that gets the answer to a request."""

@@ -10,20 +10,24 @@ straight from what the sockets brought (`take_reads`).  Any other gate sees each
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from flintmq.format.wire.codes import ResponseCode
 from flintmq.format.wire.headers.table import HEADERS
 from flintmq.format.wire.remoting_errors import RemoteProtocolError
+from flintmq.remoting.errors import RefusedError
 from flintmq.remoting.peer import Peer
 from flintmq.remoting.processors import Answer, Request, failed, send_answer
+from flintmq.remoting.refusal_counts import RefusalCounts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flintmq.format.wire.command import Command
     from flintmq.format.wire.headers.codec import Header
+    from flintmq.remoting.fair_turns import FairTurns
     from flintmq.remoting.processors import Outcome, Processor
     from flintmq.remoting.received_request import ReceivedRequest
 
@@ -50,6 +54,10 @@ Admission: TypeAlias = Callable[[RequestSource, "ReceivedRequest"], None]
 
 def admit_all(connection: RequestSource, request: ReceivedRequest) -> None:
     """Admit every request."""
+
+
+Shedding: TypeAlias = Callable[[int, float], str | None]
+"""Tells by its code and the seconds that it has waited why a request is too old, None if not."""
 
 
 class BulkHandler(Protocol):
@@ -103,6 +111,7 @@ class RequestTable(Mapping[int, RequestHandlers]):
         bulk: Mapping[int, BulkHandler] | None = None,
         reads: ReadHandler | None = None,
         admit: Admission = admit_all,
+        shed: Shedding | None = None,
     ) -> None:
         self._handlers = {
             int(code): RequestHandlers(HEADERS[code].request, processor, (bulk or {}).get(code))
@@ -114,6 +123,11 @@ class RequestTable(Mapping[int, RequestHandlers]):
         """Whether any code has a bulk handler."""
         self.admit = admit
         """Called once for every request, before anything else is done for it."""
+        self._shed = shed
+        self.refused = RefusalCounts()
+        """What was refused because there was too much of it; a server puts its own here."""
+        self._waited_s = 0.0
+        """How long requests have waited that are handled now."""
         self.last_code = 0
         """The code of the request that came last: whoever looks for a cause wants to know."""
         self._reads = reads
@@ -153,6 +167,8 @@ class RequestTable(Mapping[int, RequestHandlers]):
             self._gathering = bulk
         try:
             self.admit(connection, request)
+            if self._waited_s and self._shed is not None:
+                self._refuse_if_old(code, self._shed)
         except RemoteProtocolError:
             raise  # The admission has looked at a header that is none.
         except Exception as error:
@@ -164,6 +180,24 @@ class RequestTable(Mapping[int, RequestHandlers]):
                 return
             bulk.finish()
         connection.process(request)
+
+    def _refuse_if_old(self, code: int, shed: Shedding) -> None:
+        reason = shed(code, self._waited_s)
+        if reason is not None:
+            raise RefusedError(ResponseCode.SYSTEM_BUSY, reason)
+
+    @contextlib.contextmanager
+    def late_by(self, turns: FairTurns | None, since: float | None) -> Iterator[None]:
+        """Handle requests that have waited since some busy time of the loop: they may be too old.
+
+        Who sends more than can be handled is told so, instead of being answered ever later.
+        """
+        if turns is not None and since is not None:
+            self._waited_s = turns.busy_time - since
+        try:
+            yield
+        finally:
+            self._waited_s = 0.0
 
     def finish(self) -> None:
         """Have all that was gathered handled and answered."""

@@ -16,7 +16,13 @@ from flintmq.remoting.errors import BindError
 from flintmq.remoting.fair_turns import FairTurns
 from flintmq.remoting.half_frames import HalfFrames
 from flintmq.remoting.limits import Limits
-from flintmq.remoting.refusal_counts import ADDRESS_CONNECTIONS, CONNECTIONS, RefusalCounts
+from flintmq.remoting.refusal_counts import (
+    ADDRESS_CONNECTIONS,
+    CONNECTIONS,
+    HALF_FRAMES,
+    UNREAD_ANSWERS,
+    RefusalCounts,
+)
 from flintmq.remoting.tls_listener import TlsListener
 from flintmq.remoting.turn_inbox import TurnInbox
 from flintmq.remoting.unread_answers import UnreadAnswers
@@ -87,6 +93,7 @@ class RemotingServer:
             own_pause_size=limits.write_pause_size,
             pause_size=limits.unread_answers_pause_size,
             size_max=limits.unread_answers_size_max,
+            on_drop=lambda: self.refused.note(UNREAD_ANSWERS),
         )
         self.inbox: TurnInbox | None = None
         """Has what a turn of the loop brought handled together; None: each read by itself."""
@@ -98,7 +105,7 @@ class RemotingServer:
         self._servers: list[asyncio.Server] = []
         self._listeners: list[TlsListener] = []
         self._by_address: Counter[str] = Counter()
-        self.refused = refused or RefusalCounts()
+        self.refused = requests.refused = refused or RefusalCounts()
         self.rejected_counts: Counter[str] = Counter()
         """Connections that were closed for what their peers did, by the kind of it."""
 
@@ -216,6 +223,7 @@ class RemotingServer:
         self.rejected_counts[kind] += 1
 
     def _drop_half_frame(self, connection: Connection, size: int) -> None:
+        self.refused.note(HALF_FRAMES)
         connection.drop(
             f"all unfinished frames have more than {self.limits.half_frames_size_max} bytes, "
             f"and its one, of {size} bytes so far, began first"

@@ -6,7 +6,7 @@ them, each just below its own limit, would hold more than the machine has.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Final, Protocol
 
 GROWTH_SHARE: Final = 16
@@ -41,10 +41,18 @@ class UnreadAnswers:
     above ``size_max``: before more is written, the connections with the most are dropped.
     """
 
-    def __init__(self, *, own_pause_size: int, pause_size: int, size_max: int) -> None:
+    def __init__(
+        self,
+        *,
+        own_pause_size: int,
+        pause_size: int,
+        size_max: int,
+        on_drop: Callable[[], object] | None = None,
+    ) -> None:
         self._own_pause_size = own_pause_size
         self._pause_size = pause_size
         self._size_max = size_max
+        self._on_drop = on_drop
         self._sizes: dict[AnswerWriter, int] = {}
         self._restrained: set[AnswerWriter] = set()
         """Connections that may have less than usual."""
@@ -89,6 +97,8 @@ class UnreadAnswers:
             unread = self._sizes[writer]
             self.forget(writer)
             self.dropped_count += 1
+            if self._on_drop is not None:
+                self._on_drop()
             writer.drop(
                 f"all unread answers have more than {self._size_max} bytes, "
                 f"and its own, of {unread} bytes, are the most"

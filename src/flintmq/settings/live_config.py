@@ -49,7 +49,7 @@ class LiveConfig(Generic[ConfigT]):
         self._overlay = overlay
         self._changed: dict[str, str] = {}
         self.version = DataVersion()
-        self._on_change = on_change
+        self.on_change = on_change
         self.check: Callable[[ConfigT], object] | None = None
         """Raises ConfigError for settings that others than their owner do not allow."""
 
@@ -108,8 +108,8 @@ class LiveConfig(Generic[ConfigT]):
         self._changed.update(changes)
         self.version = self.version.next(time.time_ns() // 1_000_000)
         logger.info("settings changed: keys=%s kept=%s", ",".join(changes), self._overlay)
-        if self._on_change is not None:
-            self._on_change(changed, frozenset(changes))
+        if self.on_change is not None:
+            self.on_change(changed, frozenset(changes))
 
     def writing(self) -> Callable[[], None]:
         """Return what writes all changes up to now; it waits for the disk: better in a thread."""

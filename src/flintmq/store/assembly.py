@@ -34,6 +34,8 @@ from flintmq.store.upkeep.durability import Durability
 from flintmq.store.upkeep.queue_cleaning import QueueCleaner
 from flintmq.store.upkeep.retention import Retention
 from flintmq.store.upkeep.schedule import ScheduleService
+from flintmq.store.upkeep.waiting_delivery import WaitingDelivery
+from flintmq.store.upkeep.waiting_progress import WaitingProgress
 from flintmq.store.views.key_index import KeyIndex
 from flintmq.store.views.queue_table import QueueTable
 
@@ -85,6 +87,7 @@ class StoreComponents:
     cleaner: QueueCleaner
     retention: Retention
     schedule: ScheduleService
+    waiting: WaitingDelivery
     locked: contextlib.ExitStack
     """Lets other stores have the directories."""
     opened: contextlib.ExitStack
@@ -170,6 +173,7 @@ class _Assembly:
         writer = StoreWriter(config, appender, groups, dispatcher, flusher)
         reader = StoreReader(config, log, queues, index)
         cleaner = QueueCleaner(log, queues, index, appender, dispatcher, durability)
+        waiting = self._make_waiting(log, queues, reader, appender, writer, dispatcher, durability)
         components = StoreComponents(
             config=config,
             files=files,
@@ -190,12 +194,14 @@ class _Assembly:
             replica=self._make_replica(log, queues, index, appender, dispatcher, durability),
             reader=reader,
             cleaner=cleaner,
-            retention=self._make_retention(log, durability, cleaner),
+            retention=self._make_retention(log, durability, cleaner, waiting),
             schedule=self._make_schedule(queues, reader, writer, durability),
+            waiting=waiting,
             locked=self._locked,
             opened=self._opened,
         )
         components.schedule.load()
+        components.waiting.load()
         durability.mark_running()
         return components
 
@@ -341,13 +347,18 @@ class _Assembly:
         )
 
     def _make_retention(
-        self, log: CommitLog, durability: Durability, cleaner: QueueCleaner
+        self,
+        log: CommitLog,
+        durability: Durability,
+        cleaner: QueueCleaner,
+        waiting: WaitingDelivery,
     ) -> Retention:
         return Retention(
             self._config,
             log,
             dispatched=lambda: durability.durably_dispatched,
-            delete_views=cleaner.delete_expired_views,
+            delete_views=cleaner.expired_views,
+            keeps=waiting.keeps,
             flags=self._flags,
             files=self._files,
             clock=self._clock,
@@ -370,5 +381,29 @@ class _Assembly:
             flush=durability.flush,
             when_flushed=writer.when_flushed,
             files=self._files,
+            clock=self._clock,
+        )
+
+    def _make_waiting(
+        self,
+        log: CommitLog,
+        queues: QueueTable,
+        reader: StoreReader,
+        appender: Appender,
+        writer: StoreWriter,
+        dispatcher: Dispatcher,
+        durability: Durability,
+    ) -> WaitingDelivery:
+        return WaitingDelivery(
+            self._config,
+            WaitingProgress(
+                self._config, log, flush=durability.flush, files=self._files, clock=self._clock
+            ),
+            queues,
+            reader,
+            appender,
+            put=writer.put,
+            dispatch=writer.dispatch,
+            dispatched=lambda: dispatcher.offset,
             clock=self._clock,
         )

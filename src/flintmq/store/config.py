@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from flintmq.format.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
+from flintmq.format.delivery_time import DEFAULT_DELAY_MAX_S, DELAY_MAX_S
 from flintmq.format.errors import DelayLevelsError
 from flintmq.format.stored import index_file
 from flintmq.format.stored.consume_queue import UNIT_SIZE
@@ -172,6 +173,18 @@ class StoreConfig:
     schedule_async_deliver: bool = switch("enableScheduleAsyncDeliver")
     schedule_async_pending_max: int = number("scheduleAsyncDeliverMaxPendingLimit", 2000, minimum=1)
     schedule_async_resend_max: int = number("scheduleAsyncDeliverMaxResendNum2Blocked", 3)
+    delivery_delay_max_s: int = number(
+        "timerMaxDelaySec",
+        DEFAULT_DELAY_MAX_S,
+        minimum=1,
+        maximum=DELAY_MAX_S,
+        owner=Owner.FLINTMQ,
+    )
+    """How far ahead a message may name its time of delivery."""
+    waiting_window_count: int = number(
+        "waitingWindowCount", 1 << 15, minimum=1, maximum=1 << 24, owner=Owner.FLINTMQ
+    )
+    """Messages that name a time and are kept in memory, of each of the queues they wait in."""
 
     # Replication
     broker_role: BrokerRole = field(

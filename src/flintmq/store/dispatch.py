@@ -113,6 +113,8 @@ class Dispatcher:
         self.offset = 0
         self.blocked: StoreError | None = None
         self.last_timestamp = 0
+        self.waiting_max = 0
+        """The most records that were known to wait when it was run."""
         self._pending = PendingDispatch()
         self._from_log = False
         self._running = False
@@ -240,6 +242,7 @@ class Dispatcher:
             if self._running:  # an arrival listener may read, and reading runs the dispatcher
                 return 0
             self._running = True
+            self.waiting_max = max(self.waiting_max, self.waiting)
             try:
                 return self._run()
             finally:

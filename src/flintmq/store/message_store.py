@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Self
 from flintmq.model.message import MessageBatch
 from flintmq.store.assembly import StoreOptions, assemble
 from flintmq.store.clock import SystemClock
+from flintmq.store.config import FlushMode
 from flintmq.store.errors import StoreError
 from flintmq.store.files.local_files import LocalFiles
 from flintmq.store.results import PutStatus
@@ -68,6 +69,7 @@ class MessageStore:
         self.replica = components.replica
         self.retention = components.retention
         self.schedule = components.schedule
+        self.waiting = components.waiting
         self._writer = components.writer
         self._cleaner = components.cleaner
         self._components = components
@@ -78,12 +80,16 @@ class MessageStore:
             self._start_services()
 
     def reconfigure(self, config: StoreConfig) -> None:
-        """Use other settings from now on: of messages, reads and deletions.
+        """Use other settings from now on: of messages, reads, flushes and deletions.
 
         What is on the disk, and how it is opened, stays as it was.
         """
         self.config = config
-        self.appender.limit_sizes(config)
+        is_durable = config.flush_mode is FlushMode.SYNC
+        if is_durable != self.log.durable_reads:
+            self.log.set_durable_reads(durable_reads=is_durable)
+            self.flusher.wanted.set()
+        self.appender.reconfigure(config)
         self.reader.reconfigure(config)
         self.retention.reconfigure(config)
 
@@ -124,8 +130,8 @@ class MessageStore:
             Service(
                 "flintmq-flush",
                 self.durability.flush_step,
-                interval_ms=10 if self.log.durable_reads else config.flush_interval_ms,
-                wake=self.flusher.wanted if self.log.durable_reads else None,
+                interval_ms=lambda: 10 if self.log.durable_reads else config.flush_interval_ms,
+                wake=self.flusher.wanted,
             )
         )
         self._services.append(
@@ -213,6 +219,7 @@ class MessageStore:
         now_ms = self.clock.now_ms()
         self.retention.clean_log(now_ms)
         self.schedule.housekeep(now_ms)
+        self.waiting.progress.housekeep(now_ms)
         if now_ms - self._sampled_ms >= SAMPLE_INTERVAL_MS or now_ms < self._sampled_ms:
             self._sampled_ms = now_ms
             self.statistics.sample(now_ms)
@@ -347,10 +354,12 @@ class MessageStore:
         info = self.statistics.runtime_info()
         info["commitLogMinOffset"] = str(self.log.min_offset)
         info["commitLogMaxOffset"] = str(self.log.readable_end)
+        info["dispatchMaxBuffer"] = str(self.dispatcher.waiting_max)
         info["dispatchBehindBytes"] = str(self.dispatcher.behind)
         info["remainHowManyDataToFlush"] = str(self.flusher.unflushed_bytes)
         for level, (offset, end) in self.schedule.progress().items():
             info[f"scheduleMessageOffset_{level}"] = f"{offset},{end}"
+        info["waitingMessageCount"] = str(self.waiting.waiting_count)
         info.update(self.retention.runtime_info())
         return info
 
@@ -370,6 +379,7 @@ class MessageStore:
             self.flush()
             self._dispatch_all()
             self.schedule.close()
+            self.waiting.close()
             self.checkpoint()
             clean = not self.dispatcher.behind and self.flags.writable
         except StoreError:

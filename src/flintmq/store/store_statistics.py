@@ -205,7 +205,6 @@ class StoreStatistics:
             "putMessageSizeTotal": str(self.put_size),
             "putMessageDistributeTime": self.latency_classes(),
             "putMessageAverageSize": str(self.put_size / put_count),
-            "dispatchMaxBuffer": "0",
             "getMessageEntireTimeMax": str(self.get_time_max_us // 1000),
             "putTps": self._rates(lambda sample: sample.put_count),
             "getFoundTps": self._rates(lambda sample: sample.found_count),

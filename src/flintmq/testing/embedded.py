@@ -7,6 +7,7 @@ import contextlib
 import tempfile
 import time
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, Unpack
 
@@ -27,7 +28,7 @@ from flintmq.testing.faulty_files import FaultyFiles
 from flintmq.testing.tcp_proxy import AsyncTcpProxy, TcpProxy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from types import TracebackType
 
     from flintmq.broker import Broker
@@ -39,6 +40,10 @@ REGISTRATION_S: Final = 10
 """How long a new topic may take until name servers know it."""
 
 
+def _shared_with_namesrv(settings: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in settings.items() if key.startswith("tls.")}
+
+
 class AsyncEmbeddedCluster:
     """A name server and a broker in this process; use it as an async context manager.
 
@@ -48,7 +53,7 @@ class AsyncEmbeddedCluster:
     ``manual_clock`` puts the time of the broker into the hands of the test: `advance` lets
     delays, retries and timeouts of transactions pass at once.  With ``proxied`` clients reach the
     broker through `proxy`, which can do to them what bad networks do.  Further settings have
-    RocketMQ's names.
+    RocketMQ's names; those that begin with ``tls.`` are for the name server as well.
     """
 
     def __init__(
@@ -79,7 +84,8 @@ class AsyncEmbeddedCluster:
         try:
             namesrv = await stack.enter_async_context(
                 run_namesrv(
-                    NamesrvConfig(
+                    replace(
+                        NamesrvConfig.from_properties(_shared_with_namesrv(self._settings)),
                         listen_port=0,
                         kv_config_path=root / "namesrv" / "kvConfig.json",
                         config_store_path=root / "namesrv" / "namesrv.properties",

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from flintmq.broker import Broker, read_settings, run_broker
+from flintmq.broker import Broker, housekeeping, read_settings, run_broker
 from flintmq.broker import broker as broker_module
 from flintmq.broker.processors.table import processors
 from flintmq.broker.tables.state_keeper import StateKeeper
@@ -104,7 +104,7 @@ async def fed_broker(
     )
     with pytest.MonkeyPatch.context() as patch:
         # Delayed messages would be delivered, or not, by how long the machine takes for a read.
-        patch.setattr(broker_module, "TICK_MS", NEVER_MS)
+        patch.setattr(housekeeping, "TICK_MS", NEVER_MS)
         # A file that is late would make sends wait.
         patch.setattr(broker_module, "ROLL_WAIT_MS", None)
         # Answers that wait for a table would leave in another order by how long the disk takes.

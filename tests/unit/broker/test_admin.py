@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from flintmq.format.wire.bodies.delays import DelayProgress
 from flintmq.format.wire.bodies.dialect import queue_from
 from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.headers.admin import (
@@ -23,7 +24,8 @@ from flintmq.format.wire.headers.clients import ConsumerGroupRequest, ProducerGr
 from flintmq.model.message_queue import MessageQueue
 from flintmq.remoting.fair_turns import finish
 from flintmq.settings import read_properties
-from tests.kits.broker.broker_kit import START_MS, consumer, site
+from flintmq.store.upkeep.waiting_state import WaitingState
+from tests.kits.broker.broker_kit import START_MS, consumer, eventually, site
 
 
 def create(topic: str, **more: Any) -> CreateTopicRequest:
@@ -286,6 +288,41 @@ async def test_statistics_of_the_last_minute_hour_and_day(tmp_path: Path) -> Non
     assert found["statsMinute"] == {"avgpt": 1.0, "sum": 7, "tps": 7 / 60}
 
 
+async def test_statistics_tell_of_queues_and_how_far_a_group_is_behind(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        wire = await here.client()
+        await wire.heartbeat(consumer=consumer("g", "orders"))
+
+        async def stats(name: str, key: str) -> dict[str, Any]:
+            header = BrokerStatsRequest(stats_name=name, stats_key=key)
+            found = await wire.ask(RequestCode.VIEW_BROKER_STATS_DATA, header)
+            minute: dict[str, Any] = found["statsMinute"]
+            return minute
+
+        for number in range(4):
+            await wire.send("orders", b"%d" % number)
+            here.clock.advance(1000)
+        first = await wire.pull("orders", consumer_group="g", max_msg_nums=3, sub_version=1)
+        assert len(first) == 3
+        last = here.broker.context.store.look(first[-1].physical_offset)
+        assert last is not None
+        end = here.broker.context.store.log.end_offset
+        behind = end - last.physical_offset - last.size
+        assert (await stats("GROUP_GET_FALL_SIZE", "0@orders@g"))["sum"] == behind > 0
+        assert (await stats("GROUP_GET_FALL_TIME", "0@orders@g"))["sum"] == 2000
+        for name, key in (
+            ("QUEUE_PUT_NUMS", "orders@0"),
+            ("QUEUE_PUT_SIZE", "orders@0"),
+            ("QUEUE_GET_NUMS", "orders@0@g"),
+            ("QUEUE_GET_SIZE", "orders@0@g"),
+            ("GROUP_GET_LATENCY", "0@orders@g"),
+        ):
+            await stats(name, key)
+        header = BrokerStatsRequest(stats_name="GROUP_GET_FALL_SIZE", stats_key="1@orders@g")
+        missing = await wire.call(RequestCode.VIEW_BROKER_STATS_DATA, header)
+        assert missing.code == ResponseCode.SYSTEM_ERROR
+
+
 @pytest.mark.parametrize(
     "code",
     [
@@ -310,3 +347,19 @@ async def test_delay_offsets_are_told(tmp_path: Path) -> None:
         here.broker.context.store.schedule.deliver_due()
         found = await wire.ask(RequestCode.GET_ALL_DELAY_OFFSET)
     assert found == {"offsetTable": {1: 1}}
+
+
+async def test_how_far_messages_that_name_a_time_are_is_told_beside_delay_offsets(
+    tmp_path: Path,
+) -> None:
+    async with site(tmp_path) as here:
+        wire, store = await here.client(), here.broker.context.store
+        await wire.send("orders", properties={"TIMER_DELAY_MS": "500"})
+        here.clock.advance(500)
+        await eventually(lambda: store.waiting.delivered_count == 1)
+        store.waiting.progress.persist()
+        found = await wire.ask(RequestCode.GET_ALL_DELAY_OFFSET)
+        assert found["deliverAt"] == store.waiting.progress.saved_json()
+        progress = DelayProgress.from_json(found)
+        assert WaitingState.from_json(progress.waiting) == store.waiting.progress.saved
+        assert [bytes(record.body) for record in await wire.pull("orders")] == [b"body"]

@@ -1,9 +1,6 @@
 """With synchronous flush no answer leaves before the disk has the message, or its time is up."""
 
 import asyncio
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from flintmq.broker.transactions.transaction_check import GROUP, TransactionCheck
@@ -13,29 +10,8 @@ from flintmq.format.wire.headers.send_back import SendBackRequest
 from flintmq.format.wire.headers.transaction import EndTransactionRequest
 from flintmq.model.message import PutMessage
 from flintmq.model.topics import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
-from flintmq.store.message_store import MessageStore
 from tests.kits.broker.broker_kit import eventually, site
-
-
-@contextmanager
-def slow_disk(store: MessageStore) -> Iterator[threading.Event]:
-    """Let the syncs of the log wait while this lasts; the event is set when one has begun."""
-    file = store.log.files.last
-    assert file is not None
-    begun, may_end = threading.Event(), threading.Event()
-    sync = file.region.sync
-
-    def wait_and_sync() -> None:
-        begun.set()
-        assert may_end.wait(30)
-        sync()
-
-    file.region.sync = wait_and_sync  # type: ignore[method-assign]
-    try:
-        yield begun
-    finally:
-        may_end.set()
-        file.region.sync = sync  # type: ignore[method-assign]
+from tests.kits.broker.stuck_disk import slow_disk
 
 
 async def test_a_message_given_back_is_on_the_disk_before_the_consumer_is_told(

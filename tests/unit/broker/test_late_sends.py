@@ -15,6 +15,7 @@ from flintmq.format.stored.batch import BatchItem, encode_batch
 from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.headers.offsets import QueueBoundRequest
 from flintmq.format.wire.headers.send import SendMessageResponse
+from flintmq.remoting.refusal_counts import STUCK_DISK
 from flintmq.store.files.local_files import LocalFiles
 from flintmq.testing import ManualClock
 from tests.kits.broker.broker_kit import SMALL, START_MS, Site, Wire, eventually
@@ -37,10 +38,16 @@ class SlowFiles(LocalFiles):
 
 
 @asynccontextmanager
-async def slow_site(root: Path) -> AsyncIterator[tuple[Site, SlowFiles]]:
+async def slow_site(root: Path, **settings: str) -> AsyncIterator[tuple[Site, SlowFiles]]:
     files, clock = SlowFiles(), ManualClock(START_MS)
     changes = {"storePathRootDir": str(root), "mappedFileSizeCommitLog": str(FILE_SIZE)}
-    config, store = read_settings(SMALL | changes | {"maxMessageSize": "3000"})
+    config, store = read_settings(
+        SMALL
+        | changes
+        | {"osPageCacheBusyTimeOutMills": "60000"}
+        | {"maxMessageSize": "3000"}
+        | settings
+    )
     async with run_broker(config, store, clock=clock, files=files) as broker:
         here = Site(broker, clock)
         try:
@@ -50,8 +57,8 @@ async def slow_site(root: Path) -> AsyncIterator[tuple[Site, SlowFiles]]:
             await here.close()
 
 
-async def fill_until_late(here: Site, files: SlowFiles, wire: Wire) -> list[asyncio.Task[Any]]:
-    """Send until the log has no next file; return the sends, of which some wait."""
+async def send_until_late(here: Site, files: SlowFiles, wire: Wire) -> list[asyncio.Task[Any]]:
+    """Send until the log has no next file; return the sends, of which the last one waits."""
     await wire.send("T", BODY)
     files.may_make.clear()
     sends: list[asyncio.Task[Any]] = []
@@ -59,6 +66,13 @@ async def fill_until_late(here: Site, files: SlowFiles, wire: Wire) -> list[asyn
     while not late.count:
         sends.append(asyncio.create_task(wire.send_raw("T", BODY)))
         await asyncio.wait(sends[-1:], timeout=0.05)
+    return sends
+
+
+async def fill_until_late(here: Site, files: SlowFiles, wire: Wire) -> list[asyncio.Task[Any]]:
+    """Send until the log has no next file, and then some; return the sends, of which some wait."""
+    sends = await send_until_late(here, files, wire)
+    late = here.broker.context.late_sends
     sends += [asyncio.create_task(wire.send_raw("T", BODY)) for _ in range(20)]
     await eventually(lambda: late.count == 21)
     return sends
@@ -112,6 +126,22 @@ async def test_a_send_that_has_waited_too_long_fails(
             codes.append(ResponseCode(answer.code))
         assert codes[-1] == ResponseCode.SYSTEM_ERROR
         files.may_make.set()
+
+
+async def test_once_sends_have_waited_for_long_others_are_told_that_the_disk_is_stuck(
+    tmp_path: Path,
+) -> None:
+    async with slow_site(tmp_path, osPageCacheBusyTimeOutMills="20") as (here, files):
+        wire = await here.client()
+        sends = await send_until_late(here, files, wire)
+        late, refused = here.broker.context.late_sends, here.broker.context.refused
+        await eventually(lambda: late.waited_ms > 20)
+        answer = await wire.send_raw("T", BODY)
+        assert answer.code == ResponseCode.SYSTEM_BUSY
+        assert refused[STUCK_DISK] == 1
+        files.may_make.set()
+        assert {(await send).code for send in sends} == {ResponseCode.SUCCESS}
+        await wire.send("T", BODY)
 
 
 async def test_more_than_may_wait_fails_at_once(

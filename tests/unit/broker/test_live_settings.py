@@ -1,5 +1,6 @@
 """Settings that are refused, all at once, and those that may be changed while a broker runs."""
 
+import asyncio
 from pathlib import Path
 from typing import Final
 
@@ -9,7 +10,9 @@ from flintmq.broker import BrokerConfig, read_settings, run_broker
 from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.namesrv import NamesrvConfig, run_namesrv
 from flintmq.settings import ConfigError, read_properties
-from tests.kits.broker.broker_kit import SMALL, eventually, site
+from flintmq.store.config import FlushMode
+from tests.kits.broker.broker_kit import SMALL, Wire, eventually, site
+from tests.kits.broker.stuck_disk import slow_disk
 
 CHANGES: Final = {
     "accessMessageInMemoryMaxRatio": "30",
@@ -52,6 +55,57 @@ async def test_everyday_settings_change_while_a_broker_runs(tmp_path: Path) -> N
         with pytest.raises(AssertionError):
             await wire.send("orders", bytes(1001))
         await wire.send("orders", bytes(1000))
+
+
+async def change(wire: Wire, **changes: str) -> None:
+    answer = await wire.call(RequestCode.UPDATE_BROKER_CONFIG, None, body(changes))
+    assert answer.code == ResponseCode.SUCCESS, answer
+
+
+async def test_messages_wait_for_the_disk_as_soon_as_flushing_is_synchronous(
+    tmp_path: Path,
+) -> None:
+    async with site(tmp_path) as here:
+        wire, store = await here.client(), here.broker.context.store
+        # So that the sends below are of a known kind.
+        for _ in range(3):
+            await wire.send("orders", b"before")
+        await change(wire, flushDiskType="SYNC_FLUSH")
+        assert len(await wire.pull("orders")) == 3, "what could be read can still be read"
+        with slow_disk(store) as begun:
+            waiting = asyncio.create_task(wire.send_raw("orders", b"waits"))
+            await asyncio.to_thread(begun.wait, 10)
+            assert not waiting.done()
+            assert len(await wire.pull("orders")) == 3
+            # Whoever was promised the disk gets it, whatever is changed meanwhile.
+            await change(wire, flushDiskType="ASYNC_FLUSH")
+            assert not waiting.done()
+            await wire.send("orders", b"does not wait")
+            assert len(await wire.pull("orders")) == 5
+        assert (await waiting).code == ResponseCode.SUCCESS
+
+
+async def test_a_way_of_flushing_that_was_changed_counts_after_a_restart(tmp_path: Path) -> None:
+    config, store = read_settings(SMALL | {"storePathRootDir": str(tmp_path / "store")})
+    overlay = tmp_path / "changed.properties"
+    async with run_broker(config, store, overlay=overlay) as broker:
+        broker.context.live_config.update(b"flushDiskType=SYNC_FLUSH")
+        assert broker.context.store.log.durable_reads
+    async with run_broker(config, store, overlay=overlay) as broker:
+        assert broker.context.store.log.durable_reads
+        assert broker.context.config.flush_mode is FlushMode.SYNC
+
+
+@pytest.mark.parametrize("setting", ["transientStorePoolEnable=true", "brokerRole=SLAVE"])
+async def test_where_flushing_is_settled_at_the_start_it_cannot_be_changed(
+    tmp_path: Path, setting: str
+) -> None:
+    name, _, value = setting.partition("=")
+    more = {"brokerId": "1"} if name == "brokerRole" else {"transientStorePoolSize": "1"}
+    async with site(tmp_path, **{name: value}, **more) as here:
+        with pytest.raises(ConfigError, match="at a start only"):
+            here.broker.context.live_config.change(b"flushDiskType=SYNC_FLUSH")
+        assert not here.broker.context.store.log.durable_reads
 
 
 async def test_a_change_that_the_store_refuses_changes_nothing(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import pytest
 
-from flintmq.broker import broker as broker_module
-from flintmq.broker.broker import DELIVER_STEP, delivery_steps
+from flintmq.broker import housekeeping
+from flintmq.broker.housekeeping import DELIVER_STEP, delivery_steps
 from flintmq.format.wire.codes import RequestCode
 from flintmq.format.wire.headers.admin import (
     BrokerConsumeStatsRequest,
@@ -93,7 +93,7 @@ async def test_a_query_by_key_is_made_in_slices(tmp_path: Path) -> None:
 async def test_delayed_messages_that_are_due_together_are_delivered_in_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broker_module, "TICK_MS", 1 << 40)
+    monkeypatch.setattr(housekeeping, "TICK_MS", 1 << 40)
     async with site(tmp_path) as here:
         wire = await here.client()
         count = 3 * DELIVER_STEP

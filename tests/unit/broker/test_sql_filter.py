@@ -1,6 +1,7 @@
 """Consumers that choose messages by SQL92: at their start, in heartbeats, in pulls that wait."""
 
 import asyncio
+import base64
 import json
 import logging
 from pathlib import Path
@@ -322,6 +323,41 @@ async def units_of(wire: Wire, count: int) -> list[bool]:
     )
     answer = await wire.call(RequestCode.QUERY_CONSUME_QUEUE, header)
     return [unit["eval"] for unit in loads_body(answer.body)["queueData"]]
+
+
+async def test_units_are_shown_with_their_filter_bits(tmp_path: Path) -> None:
+    async with site(tmp_path, **BITS) as here:
+        wire = await here.client()
+        await wire.heartbeat(consumer=group_of(sql("orders", "n > 1")))
+        here.clock.advance(1)
+        await send_numbers(wire, 3)
+        header = QueryConsumeQueueRequest(topic="orders", queue_id=0, index=0, count=3)
+        shown = (await wire.ask(RequestCode.QUERY_CONSUME_QUEUE, header))["queueData"]
+        queue = here.broker.context.store.queues.get("orders", 0)
+        assert queue is not None
+        assert queue.ext is not None
+        for offset, unit in enumerate(shown):
+            found = queue.unit_at(offset)
+            assert found is not None
+            assert unit["tagsCode"] == found[2]
+            ext = queue.resolve(found[2])
+            assert ext is not None
+            assert ext.bitmap is not None
+            # One text of ones and zeros, the last byte first, with a line for each eight bytes.
+            number = int.from_bytes(ext.bitmap, "little")
+            assert unit["bitMap"].replace("\n", "") == f"{number:0112b}"
+            assert [len(line) for line in unit["bitMap"].splitlines()] == [48, 64]
+            told = json.loads(unit["extendDataJson"])
+            assert base64.b64decode(told.pop("filterBitMap")) == ext.bitmap
+            assert told == {
+                "bitMapSize": 14,
+                "msgStoreTime": ext.store_time,
+                "size": ext.size,
+                "tagsCode": ext.tags_code,
+            }
+        queue.ext.destroy()
+        lost = (await wire.ask(RequestCode.QUERY_CONSUME_QUEUE, header))["queueData"]
+        assert lost[0]["msg"] == f"Cq extend not exist!addr: {lost[0]['tagsCode']}"
 
 
 async def test_the_notes_of_a_queue_rule_out_messages_that_came_after_the_subscription(

@@ -4,10 +4,16 @@ from flintmq.broker.statistics import broker_statistics as module
 from flintmq.broker.statistics.broker_statistics import (
     BROKER_GET_COUNT,
     GROUP_GET_COUNT,
+    GROUP_GET_LATENCY,
     GROUP_GET_SIZE,
+    QUEUE_GET_COUNT,
+    QUEUE_GET_SIZE,
+    QUEUE_PUT_COUNT,
+    QUEUE_PUT_SIZE,
     SAMPLE_STEP,
     TOPIC_PUT_COUNT,
     BrokerStatistics,
+    GotQueue,
 )
 
 
@@ -16,27 +22,32 @@ def statistics() -> BrokerStatistics:
     return BrokerStatistics(cluster="C", now_ms=lambda: 0)
 
 
+def get(statistics: BrokerStatistics, group: str, count: int, size: int) -> None:
+    queue = GotQueue("T", group, 2)
+    statistics.add_get(queue, count, size, next_offset=count, seconds=0.0025)
+
+
 def numbers(statistics: BrokerStatistics, name: str, key: str) -> tuple[int, int] | None:
     counter = statistics.get(name, key)
     return None if counter is None else (counter.value, counter.times)
 
 
 def test_each_pull_counts_once_with_all_of_its_messages(statistics: BrokerStatistics) -> None:
-    statistics.add_get("T", "g", 3, 300)
-    statistics.add_get("T", "g", 2, 100)
-    statistics.add_get("T", "h", 1, 50)
+    get(statistics, "g", 3, 300)
+    get(statistics, "g", 2, 100)
+    get(statistics, "h", 1, 50)
     assert numbers(statistics, GROUP_GET_COUNT, "T@g") == (5, 2)
     assert numbers(statistics, GROUP_GET_SIZE, "T@g") == (400, 2)
     assert numbers(statistics, BROKER_GET_COUNT, "C") == (6, 3)
-    statistics.add_get("T", "g", 1, 10)
+    get(statistics, "g", 1, 10)
     assert numbers(statistics, GROUP_GET_COUNT, "T@g") == (6, 3)
 
 
 def test_what_was_just_counted_does_not_bring_a_forgotten_topic_back(
     statistics: BrokerStatistics,
 ) -> None:
-    statistics.add_put("T", 1, 10)
-    statistics.add_get("T", "g", 1, 10)
+    statistics.add_put("T", 0, 1, 10)
+    get(statistics, "g", 1, 10)
     statistics.forget_topic("T")
     assert statistics.get(TOPIC_PUT_COUNT, "T") is None
     assert statistics.get(GROUP_GET_COUNT, "T@g") is None
@@ -45,7 +56,7 @@ def test_what_was_just_counted_does_not_bring_a_forgotten_topic_back(
 def test_what_was_just_counted_does_not_bring_a_forgotten_group_back(
     statistics: BrokerStatistics,
 ) -> None:
-    statistics.add_get("T", "g", 1, 10)
+    get(statistics, "g", 1, 10)
     statistics.forget_group("g")
     assert statistics.get(GROUP_GET_COUNT, "T@g") is None
 
@@ -55,9 +66,27 @@ def test_groups_that_pull_are_counted_up_to_a_limit(
 ) -> None:
     monkeypatch.setattr(module, "COUNTER_COUNT_MAX", 3)
     for number in range(10):
-        statistics.add_get("T", f"g{number}", 1, 10)
+        get(statistics, f"g{number}", 1, 10)
     assert statistics.total(GROUP_GET_COUNT) == 1
     assert statistics.total(BROKER_GET_COUNT) == 10
+
+
+def test_queues_have_counters_of_their_own_unless_they_are_turned_off() -> None:
+    for has_queues in (True, False):
+        statistics = BrokerStatistics(cluster="C", now_ms=lambda: 0, has_queues=has_queues)
+        statistics.add_put("T", 3, 2, 80)
+        get(statistics, "g", 5, 500)
+        get(statistics, "g", 5, 500)
+        assert numbers(statistics, TOPIC_PUT_COUNT, "T") == (2, 2)
+        assert numbers(statistics, GROUP_GET_LATENCY, "2@T@g") == (5, 2)
+        expected = {
+            (QUEUE_PUT_COUNT, "T@3"): (2, 2),
+            (QUEUE_PUT_SIZE, "T@3"): (80, 2),
+            (QUEUE_GET_COUNT, "T@2@g"): (10, 2),
+            (QUEUE_GET_SIZE, "T@2@g"): (1000, 2),
+        }
+        for (name, key), value in expected.items():
+            assert numbers(statistics, name, key) == (value if has_queues else None)
 
 
 def test_a_sample_of_many_counters_can_be_interrupted() -> None:

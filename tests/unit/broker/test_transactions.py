@@ -148,6 +148,22 @@ async def test_a_transaction_that_is_asked_about_too_often_is_given_up_and_can_b
         assert check.run() == 1
 
 
+async def test_a_transaction_is_asked_about_although_log_files_are_not_kept(tmp_path: Path) -> None:
+    """It was given up at the first look, and lost if its end had got lost on the way."""
+    settings = {"fileReservedTime": 0, "transactionCheckMax": 3, "transactionCheckInterval": 1000}
+    async with site(tmp_path, **settings) as here:
+        wire = await here.client(RequestCode.CHECK_TRANSACTION_STATE)
+        await wire.heartbeat(producer="producers")
+        await send_half(wire)
+        check = TransactionCheck(here.broker.context)
+        here.clock.advance(here.broker.context.config.transaction_timeout_ms + 1)
+        assert check.run() == 1
+        here.clock.advance(10_000)
+        assert check.run() == 0
+        (given_up,) = await wire.pull("TRANS_CHECK_MAX_TIME_TOPIC")
+        assert given_up.properties["REAL_TOPIC"] == "orders"
+
+
 async def test_nobody_is_asked_before_the_immunity_of_a_message_is_over(tmp_path: Path) -> None:
     async with site(tmp_path) as here:
         wire = await here.client(RequestCode.CHECK_TRANSACTION_STATE)

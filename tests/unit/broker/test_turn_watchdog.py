@@ -126,7 +126,8 @@ async def test_the_thread_looks_at_a_loop_that_is_held() -> None:
     watchdog = TurnWatchdog(1)
     deadline = time.monotonic() + 20
     with watchdog.watching():
-        while not watchdog.count:
+        # On a crowded machine the loop may be held elsewhere, too.
+        while NOT_OURS not in watchdog.by_cause and time.monotonic() < deadline:
             # This holds the loop until the thread has seen it.
             while watchdog._place is None and time.monotonic() < deadline:
                 pass

@@ -26,6 +26,7 @@ from tests.kits.store.offline_stores import (
     put,
     small_config,
 )
+from tests.kits.store.waiting_store import deliver_all, delivered, put_at
 
 
 def rebuilt(
@@ -51,6 +52,26 @@ def test_the_bytes_are_those_of_the_engine(tmp_path: Path) -> None:
     made = content(tmp_path / "out" / "index")
     assert list(made.values()) == list(content(root / "index").values())
     assert fingerprint(root) == before
+
+
+def test_units_of_waiting_messages_have_their_due_times(tmp_path: Path) -> None:
+    root, clock = tmp_path / "store", ManualClock(START_MS)
+    with MessageStore.open(small_config(root), clock=clock, background=False) as store:
+        for number in range(30):
+            assert put_at(store, f"m{number}", START_MS + 1 + number**4).ok
+        clock.advance(1000)
+        deliver_all(store)
+    assert check(root).is_sound
+    report = rebuilt(root, tmp_path / "out")
+    assert not len(report.findings)
+    assert content(tmp_path / "out" / "consumequeue") == content(root / "consumequeue")
+    for name in ("consumequeue", "index"):
+        shutil.rmtree(root / name)
+        (tmp_path / "out" / name).rename(root / name)
+    clock.set(START_MS + 30**4)
+    with MessageStore.open(small_config(root), clock=clock, background=False) as store:
+        deliver_all(store)
+        assert delivered(store) == [f"m{number}" for number in range(30)]
 
 
 def test_index_files_are_named_by_the_message_they_begin_with(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flintmq.format.wire.codes import ResponseCode
 from flintmq.format.wire.command import decode_command, encode_command
 from flintmq.format.wire.frame import FrameDecoder
 from flintmq.format.wire.headers.clients import NoFields
@@ -18,6 +19,7 @@ from flintmq.remoting.fair_turns import (
     Steps,
     finish,
 )
+from flintmq.remoting.request_table import Shedding
 from tests.kits.broker.hostile_peer import MemoryTransport
 from tests.kits.broker.remoting_kit import ECHO, request, run
 
@@ -28,12 +30,12 @@ SLICE_MS: Final = 2
 class Worked:
     """A server whose every request takes a millisecond by a clock of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, shed: Shedding | None = None) -> None:
         self.seconds = 0.0
         self.cost_ms = 1
         self.handled: list[tuple[int, bytes]] = []
         """The port of the peer and the body of each request, in the order of handling."""
-        table = RequestTable({ECHO: self._echo})
+        table = RequestTable({ECHO: self._echo}, shed=shed)
         self.server = RemotingServer(table, limits=Limits())
         self.turns = FairTurns(turn_ms=TURN_MS, slice_ms=SLICE_MS, now=lambda: self.seconds)
         self.server.turns = self.turns
@@ -330,3 +332,55 @@ async def test_connections_that_always_have_something_leave_work_its_slices() ->
     assert len(worked.handled) < 20
     await worked.finish()
     assert len(worked.handled) == 30
+
+
+# -- what has waited too long ----------------------------------------------------------------
+
+
+def too_old_after(seconds: float) -> Shedding:
+    return lambda code, waited_s: "too old" if waited_s >= seconds else None
+
+
+def answer_codes(transport: MemoryTransport) -> list[int]:
+    frames = FrameDecoder().frames(b"".join(transport.written))
+    return [decode_command(frame).code for frame in frames]
+
+
+async def test_requests_that_waited_too_long_are_refused_and_later_ones_are_not() -> None:
+    worked = Worked(too_old_after(0.1))
+    connected = [worked.connect() for _ in range(20)]
+    for connection, _ in connected:
+        connection.data_received(pipelined(30))
+    await worked.finish()
+    codes = [answer_codes(transport) for _, transport in connected]
+    assert {len(one) for one in codes} == {30}
+    for one in codes:
+        # Once one of them is too old, so are all that stand behind it.
+        assert one == sorted(one)
+        assert set(one) == {ResponseCode.SUCCESS, ResponseCode.SYSTEM_BUSY}
+    connection, transport = connected[0]
+    transport.written.clear()
+    connection.data_received(pipelined(2))
+    assert answer_codes(transport) == [ResponseCode.SUCCESS] * 2
+
+
+async def test_a_stall_of_the_whole_process_makes_no_request_too_old() -> None:
+    worked = Worked(too_old_after(0.1))
+    connection, transport = worked.connect()
+    worked.cost_ms = 10_000
+    connection.data_received(pipelined(1))
+    worked.cost_ms = 1
+    connection.data_received(pipelined(6, start=1))
+    worked.spend_ms(10_000)
+    await worked.finish()
+    assert answer_codes(transport) == [ResponseCode.SUCCESS] * 7
+
+
+async def test_what_waited_for_the_peer_to_read_is_not_too_old() -> None:
+    worked = Worked(too_old_after(0.0))
+    connection, transport = worked.connect()
+    connection.pause_writing()
+    connection.data_received(pipelined(1))
+    connection.resume_writing()
+    await worked.finish()
+    assert answer_codes(transport) == [ResponseCode.SUCCESS]

@@ -622,14 +622,20 @@ def test_a_queue_whose_messages_are_all_gone_leads_to_its_end(
 def test_the_views_are_looked_at_only_when_the_log_has_lost_a_file(
     disks: Disks, clock: ManualClock
 ) -> None:
-    followed = []
+    followed: list[int] = []
+
+    def note_follow() -> Iterator[bool]:
+        followed.append(store.log.min_offset)
+        yield False
+
     with open_store(disks, clock, changes={"file_reserved_hours": 0}) as store:
         fill(store, 2)
         retention = Retention(
             store.config,
             store.log,
             dispatched=lambda: store.dispatcher.offset,
-            delete_views=lambda: followed.append(store.log.min_offset),
+            delete_views=note_follow,
+            keeps=lambda end_offset: False,
             flags=store.flags,
             files=disks,
             clock=clock,
@@ -679,6 +685,31 @@ def test_a_crash_at_any_call_of_a_run_leaves_a_store_without_holes(clock: Manual
                 assert not restarted.log.files.check_continuity()
                 restarted.retention.follow()
                 assert_views_follow(restarted, count, 2)
+
+
+def test_queues_lose_their_files_one_after_the_other_with_time_between(
+    disks: Disks, clock: ManualClock
+) -> None:
+    changes = {"file_reserved_hours": 0, "consume_queue_file_size": 40}
+    with open_store(disks, clock, changes=changes) as store:
+        fill(store, 4, queue_count=4)
+        store.retention.request_manual_delete()
+        for step in range(12):
+            store.retention.clean_log(NOON + 60_000 + 100 * step)
+        assert store.log.min_offset > 0
+        at_first = [len(disks.list(QUEUES / "orders" / str(queue_id))) for queue_id in range(4)]
+
+        def changed_queues() -> int:
+            now = [len(disks.list(QUEUES / "orders" / str(queue_id))) for queue_id in range(4)]
+            return sum(one != other for one, other in zip(at_first, now, strict=True))
+
+        for done in range(1, 5):
+            assert store.retention.follow()
+            assert changed_queues() == done
+            # The next one has to wait.
+            assert store.retention.follow()
+            assert changed_queues() == done
+            clock.advance(store.config.delete_queue_interval_ms + 1)
 
 
 # -- no room for another file ----------------------------------------------------------------
@@ -759,6 +790,7 @@ def test_the_store_deletes_in_the_background_and_the_owner_follows(tmp_path: Pat
             return names(store) == [3, 4]
 
         wait_until(deleted)
-        store.dispatch()
+        while store.retention.follow():
+            clock.advance(100)
         assert_views_follow(store, count, 2)
         assert min((root / "commitlog").iterdir()).name == f"{3 * FILE_SIZE:020d}"

@@ -31,7 +31,6 @@ def test_a_new_store_reports_what_a_new_java_broker_reports() -> None:
         "putMessageSizeTotal": "0",
         "putMessageDistributeTime": "null",
         "putMessageAverageSize": "0.0",
-        "dispatchMaxBuffer": "0",
         "getMessageEntireTimeMax": "0",
         "putTps": "  ",
         "getFoundTps": "  ",

@@ -122,7 +122,7 @@ def _put_families(store: MessageStore, make: FamilyMaker) -> FamilySteps:
         (
             "flintmq_store_crc_errors_total",
             "Messages that did not match their checksums when they were read.",
-            store.schedule.crc_error_count,
+            store.schedule.crc_error_count + store.waiting.crc_error_count,
         ),
         (
             "flintmq_store_delayed_skipped_total",
@@ -137,6 +137,33 @@ def _put_families(store: MessageStore, make: FamilyMaker) -> FamilySteps:
     for level, (offset, end) in store.schedule.progress().items():
         waiting.add(max(end - offset, 0), str(level))
     yield waiting
+    yield from _waiting_families(store, make)
+
+
+def _waiting_families(store: MessageStore, make: FamilyMaker) -> FamilySteps:
+    """Tell of messages that name the time of their delivery."""
+    waiting = store.waiting
+    yield make.one(
+        GAUGE,
+        "flintmq_store_waiting_messages",
+        "Messages that wait for the time they name.",
+        waiting.waiting_count,
+    )
+    for name, text, value in (
+        (
+            "delivered",
+            "Messages that were delivered at the time they name.",
+            waiting.delivered_count,
+        ),
+        ("cancelled", "Waiting messages that were cancelled.", waiting.cancelled_count),
+        (
+            "rolled",
+            "Waiting messages that were put again, for their file to go.",
+            waiting.rolled_count,
+        ),
+        ("skipped", "Waiting messages that could not be delivered.", waiting.skipped_count),
+    ):
+        yield make.one(COUNTER, f"flintmq_store_waiting_{name}_total", text, value)
 
 
 def _disk_families(store: MessageStore, make: FamilyMaker) -> FamilySteps:

@@ -6,6 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from flintmq.broker.processors.runtime_info import runtime_info
+from flintmq.broker.statistics.broker_statistics import (
+    GROUP_FALL_SIZE,
+    GROUP_FALL_TIME,
+    PeriodTotals,
+)
 from flintmq.format.wire.bodies.dialect import dumps_body
 from flintmq.format.wire.bodies.topics import version_to_json
 from flintmq.format.wire.codes import ResponseCode
@@ -18,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from flintmq.broker.context import BrokerContext
-    from flintmq.broker.statistics.broker_statistics import PeriodTotals
 
 
 class BrokerProcessor:
@@ -73,6 +77,14 @@ class BrokerProcessor:
     def stats(self, request: Request[BrokerStatsRequest]) -> Answer:
         """Tell one statistic of the last minute, hour and day."""
         header = request.header
+        if header.stats_name in (GROUP_FALL_SIZE, GROUP_FALL_TIME):
+            behind = self._behind(header.stats_key)
+            if behind is not None:
+                value = behind[header.stats_name == GROUP_FALL_TIME]
+                # They are as they are now: there is nothing to add up.
+                totals = _totals(PeriodTotals(value))
+                body = dict.fromkeys(("statsDay", "statsHour", "statsMinute"), totals)
+                return Answer(parts=[dumps_body(body)])
         counter = self._context.statistics.get(header.stats_name, header.stats_key)
         if counter is None:
             raise RefusedError(
@@ -85,6 +97,27 @@ class BrokerProcessor:
             "statsMinute": _totals(counter.minute),
         }
         return Answer(parts=[dumps_body(body)])
+
+    def _behind(self, key: str) -> tuple[int, int] | None:
+        """Return how many bytes of the log, and how many milliseconds, a group is behind.
+
+        That is from the last message that it got of a queue to the end of the log, and to now.
+        None if it has got none, or that one is deleted.
+        """
+        context = self._context
+        found = context.statistics.next_offset(key)
+        if found is None:
+            return None
+        queue, next_offset = found
+        stored = context.store.queues.get(queue.topic, queue.queue_id)
+        unit = None if stored is None else stored.unit_at(next_offset - 1)
+        if unit is None:
+            return None
+        stored_ms = context.store.reader.store_time(unit[0], unit[1])
+        if stored_ms < 0:
+            return None
+        end = context.store.log.readable_end
+        return max(end - unit[0] - unit[1], 0), max(context.clock.now_ms() - stored_ms, 0)
 
     def delete_expired_log(self, request: Request[NoFields]) -> Answer:
         """Delete log files that are old enough, now."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from flintmq.broker.processors.consume_progress import GroupProgress
 from flintmq.broker.statistics.broker_statistics import GROUP_GET_COUNT
 from flintmq.broker.tables.offset_table import SEPARATOR
+from flintmq.format.wire.bodies.delays import DelayProgress
 from flintmq.format.wire.bodies.dialect import dumps_body, dumps_in_steps, loads_body
 from flintmq.format.wire.bodies.groups import group_from_json, group_to_json
 from flintmq.format.wire.bodies.heartbeat import subscription_to_json
@@ -232,9 +233,12 @@ class GroupProcessor:
 
     def delay_offsets(self, request: Request[NoFields]) -> Answer:
         """Tell how far the delivery of delayed messages has come."""
-        progress = self._context.store.schedule.progress()
-        table = {level: offset for level, (offset, _) in progress.items() if offset}
-        return Answer(parts=[dumps_body({"offsetTable": table})])
+        store = self._context.store
+        levels = {
+            level: offset for level, (offset, _) in store.schedule.progress().items() if offset
+        }
+        progress = DelayProgress(levels, store.waiting.progress.saved_json())
+        return Answer(parts=[dumps_body(progress.to_json())])
 
 
 def _connection(client: Client) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from flintmq.broker.pulling.pull_admission import (
     admit_pull,
     suggested_broker,
 )
+from flintmq.broker.statistics.broker_statistics import GotQueue
 from flintmq.broker.waiting.held_pulls import PULL_SIZE, HeldPull
 from flintmq.format.wire.codes import ResponseCode
 from flintmq.format.wire.headers.pull import PullMessageRequest, PullMessageResponse
@@ -100,6 +101,7 @@ class PullProcessor:
         return self._read(header, admitted)
 
     def _read(self, header: PullMessageRequest, admitted: AdmittedPull) -> Answer:
+        began = self._context.clock.monotonic()
         result = self._context.store.get_messages(
             header.topic,
             header.queue_id,
@@ -130,7 +132,11 @@ class PullProcessor:
             result.release()
             return Answer(code, answer_header, result.status.value)
         self._context.statistics.add_get(
-            header.topic, header.consumer_group, len(result), result.total_size
+            GotQueue(header.topic, header.consumer_group, header.queue_id),
+            len(result),
+            result.total_size,
+            next_offset=result.next_begin_offset,
+            seconds=self._context.clock.monotonic() - began,
         )
         return Answer(
             code, answer_header, result.status.value, parts=result.pieces, release=result.release

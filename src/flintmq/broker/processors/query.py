@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 from typing import TYPE_CHECKING, Any, Final
 
 from flintmq.broker.filtering.tag_filter import filter_for
+from flintmq.format.stored.consume_queue_ext import is_address
 from flintmq.format.wire.bodies.dialect import dumps_body
 from flintmq.format.wire.bodies.heartbeat import subscription_to_json
 from flintmq.format.wire.codes import ResponseCode
@@ -19,6 +21,7 @@ from flintmq.remoting import Answer, RefusedError, Request
 if TYPE_CHECKING:
     from flintmq.broker.context import BrokerContext
     from flintmq.broker.filtering.pull_filter import PullFilter
+    from flintmq.format.stored.consume_queue_ext import ExtUnit
     from flintmq.model.subscription import Subscription
 
 UNIT_COUNT_MAX: Final = 1000
@@ -104,7 +107,8 @@ class QueryProcessor:
                     "eval": matches and subscription is not None,
                     "physicOffset": physical_offset,
                     "physicSize": size,
-                    "tagsCode": code if ext is None else ext.tags_code,
+                    "tagsCode": code,
+                    **_extension_of(code, ext),
                 }
             )
         body["queueData"] = units
@@ -124,3 +128,24 @@ class QueryProcessor:
             return None
         group = self._context.consumers.get(header.consumer_group)
         return None if group is None else group.subscriptions.get(header.topic)
+
+
+def _extension_of(code: int, ext: ExtUnit | None) -> dict[str, str]:
+    """Return what is told of a unit's extension: filter bits and all, or that it is missing."""
+    if ext is None:
+        return {"msg": f"Cq extend not exist!addr: {code}"} if is_address(code) else {}
+    shown: dict[str, Any] = {"bitMapSize": len(ext.bitmap or b"")}
+    told = {}
+    if ext.bitmap:
+        shown["filterBitMap"] = base64.b64encode(ext.bitmap).decode()
+        told["bitMap"] = bits_text(ext.bitmap)
+    shown |= {"msgStoreTime": ext.store_time, "size": ext.size, "tagsCode": ext.tags_code}
+    return told | {"extendDataJson": dumps_body(shown).decode()}
+
+
+def bits_text(bitmap: bytes) -> str:
+    """Return filter bits as RocketMQ writes them: the last byte first, a line for eight bytes."""
+    return "".join(
+        f"{byte:08b}" + ("\n" if at % 8 == 0 else "")
+        for at, byte in reversed(list(enumerate(bitmap)))
+    )

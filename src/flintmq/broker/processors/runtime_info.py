@@ -33,10 +33,12 @@ def runtime_info(context: BrokerContext) -> dict[str, str]:
         "msgGetTotalYesterdayMorning": str(today.get_yesterday),
         "msgGetTotalTodayMorning": str(today.get_today),
         "msgGetTotalTodayNow": str(context.statistics.total(BROKER_GET_COUNT)),
-        # One event loop does it all: nothing ever waits in a queue of its own but for the disk.
-        "sendThreadPoolQueueSize": str(context.puts.waiting_count),
+        # One event loop does it all: what waits, waits for the disk, or for its turn.
+        "sendThreadPoolQueueSize": str(context.puts.waiting_count + context.late_sends.count),
         "sendThreadPoolQueueCapacity": str(config.send_queue_capacity),
-        "sendThreadPoolQueueHeadWaitTimeMills": "0",
+        "sendThreadPoolQueueHeadWaitTimeMills": str(
+            max(context.puts.waited_ms, context.late_sends.waited_ms)
+        ),
         "pullThreadPoolQueueSize": "0",
         "pullThreadPoolQueueCapacity": str(config.pull_queue_capacity),
         "pullThreadPoolQueueHeadWaitTimeMills": "0",
@@ -65,7 +67,7 @@ def runtime_info(context: BrokerContext) -> dict[str, str]:
         "getTransferredTps": info.get("getTransferedTps", ""),
         "timerReadBehind": "0",
         "timerOffsetBehind": "0",
-        "timerCongestNum": "0",
+        "timerCongestNum": str(store.waiting.waiting_count),
         "timerEnqueueTps": "0",
         "timerDequeueTps": "0",
         # Of FlintMQ itself

@@ -8,7 +8,12 @@ from flintmq.broker.sending.batch_bodies import unpacked_batch
 from flintmq.broker.sending.put_answers import PUT_CODES, put_remark
 from flintmq.broker.sending.received_messages import received_message
 from flintmq.broker.sending.received_properties import received_properties
-from flintmq.broker.sending.send_admission import admit_send, check_batch, check_transaction
+from flintmq.broker.sending.send_admission import (
+    admit_send,
+    check_batch,
+    check_disk,
+    check_transaction,
+)
 from flintmq.broker.sending.stored_answer import SharedAnswer, StoredAnswer
 from flintmq.broker.transactions import half_messages
 from flintmq.format.errors import CompressionError
@@ -55,10 +60,12 @@ class SendProcessor:
     def send(self, request: Request[SendMessageRequest]) -> Answer | None:
         """Store a message or batch; the answer may have to wait for the disk."""
         late = self._context.late_sends
-        if late.count and not late.is_retrying and self._hold(request):
-            return None
         header = request.header
         try:
+            if late.count and not late.is_retrying:
+                check_disk(self._context)
+                if self._hold(request):
+                    return None
             admitted = admit_send(self._context, header)
             result = self._put(request, admitted)
         except RefusedError as refusal:
@@ -178,5 +185,5 @@ class SendProcessor:
             code, remark = PUT_CODES[result.status], put_remark(result)
             if not result.status.stored:
                 return Answer(code, shared.header, remark)
-        self._context.statistics.add_put(topic, result.message_count, result.size)
+        self._context.statistics.add_put(topic, queue_id, result.message_count, result.size)
         return StoredAnswer(code, shared, remark, result, queue_id)

@@ -13,7 +13,7 @@ from flintmq.broker.statistics.broker_statistics import SEND_BACK_COUNT
 from flintmq.format.wire.codes import ResponseCode
 from flintmq.format.wire.headers.send_back import SendBackRequest
 from flintmq.model.message import PutMessage
-from flintmq.model.property_names import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, WAIT
+from flintmq.model.property_names import DELAY, DELIVERY_TIMES, ORIGIN_MESSAGE_ID, RETRY_TOPIC, WAIT
 from flintmq.model.topic_config import Perm, TopicSysFlag
 from flintmq.model.topics import DLQ_PREFIX, RETRY_PREFIX
 from flintmq.remoting import Answer, RefusedError, Request
@@ -83,6 +83,8 @@ class SendBackProcessor:
         properties = record.properties
         properties.setdefault(RETRY_TOPIC, record.topic)
         properties[WAIT] = "false"
+        for name in DELIVERY_TIMES:
+            properties.pop(name, None)
         origin = properties.get(ORIGIN_MESSAGE_ID, "")
         if not origin.strip():
             properties[ORIGIN_MESSAGE_ID] = record.message_id

@@ -20,6 +20,7 @@ from flintmq.broker.processors.topics import TopicProcessor
 from flintmq.broker.processors.transactions import TransactionProcessor
 from flintmq.broker.pulling.pull_fast_path import PullFastPath
 from flintmq.broker.sending.send_fast_path import SendFastPath
+from flintmq.broker.waiting.old_requests import OldRequests
 from flintmq.broker.waiting.saved_answers import SavedAnswers
 from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.model.topics import DLQ_PREFIX, RETRY_PREFIX
@@ -46,6 +47,7 @@ def request_table(context: BrokerContext) -> RequestTable:
         bulk=bulk_handlers(context, sends),
         reads=None if context.is_slave else sends,
         admit=admit_all if access is None else access.admit,
+        shed=OldRequests(lambda: context.config, context.refused),
     )
 
 

@@ -19,6 +19,7 @@ from flintmq.broker.pulling.pull_admission import (
     suggested_broker,
 )
 from flintmq.broker.pulling.pulled_answer import encode_pulled_answer
+from flintmq.broker.statistics.broker_statistics import GotQueue
 from flintmq.format.errors import FormatError
 from flintmq.format.wire.codes import ResponseCode
 from flintmq.format.wire.headers.pull import PullMessageRequest
@@ -172,6 +173,7 @@ class PullFastPath:
         context = self._context
         if commits:
             context.offsets.commit(group, topic, queue_id, commit_offset)
+        began = context.clock.monotonic()
         result = context.store.get_messages(
             topic, queue_id, offset, count_max, admitted.message_filter, only_ready=True
         )
@@ -194,7 +196,13 @@ class PullFastPath:
                 return None  # No frame can hold it; the processor says so.
             context.fetched.note(group, topic, queue_id, offset)
             if status is _FOUND:
-                context.statistics.add_get(topic, group, len(result), result.total_size)
+                context.statistics.add_get(
+                    GotQueue(topic, group, queue_id),
+                    len(result),
+                    result.total_size,
+                    next_offset=result.next_begin_offset,
+                    seconds=context.clock.monotonic() - began,
+                )
         return frame
 
 

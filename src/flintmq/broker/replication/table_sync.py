@@ -11,13 +11,14 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from flintmq.broker.replication.master_link import MasterRange
+from flintmq.format.wire.bodies.delays import DelayProgress
 from flintmq.format.wire.bodies.dialect import BodyError, Members, loads_body
 from flintmq.format.wire.bodies.groups import group_table_from_json
 from flintmq.format.wire.bodies.topics import topic_table_from_json
 from flintmq.format.wire.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from flintmq.broker.tables.group_table import GroupTable
     from flintmq.broker.tables.offset_table import OffsetTable
@@ -34,7 +35,7 @@ class FollowedTables(NamedTuple):
     topics: TopicTable
     groups: GroupTable
     offsets: OffsetTable
-    follow_delays: Callable[[Mapping[int, int]], object]
+    follow_delays: Callable[[DelayProgress], object]
     """Saves how far the master has delivered delayed messages."""
 
 
@@ -56,7 +57,7 @@ class TableSync:
         offsets = await self._ask(master, RequestCode.GET_ALL_CONSUMER_OFFSET)
         await self._turns.run(_merge(tables.offsets, offsets), "offsets of the master")
         delayed = await self._ask(master, RequestCode.GET_ALL_DELAY_OFFSET)
-        await asyncio.to_thread(tables.follow_delays, _delay_offsets(delayed))
+        await asyncio.to_thread(tables.follow_delays, DelayProgress.from_json(delayed))
         groups, version = group_table_from_json(
             await self._ask(master, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
         )
@@ -83,11 +84,3 @@ class TableSync:
 
 def _merge(table: OffsetTable, offsets: Any) -> Steps[None]:
     yield from table.merge(offsets)
-
-
-def _delay_offsets(value: Any) -> dict[int, int]:
-    table = Members(value, "delay offsets").table("offsetTable")
-    try:
-        return {int(level): int(offset) for level, offset in table.items()}
-    except (TypeError, ValueError) as error:
-        raise BodyError("delay offsets that are no numbers") from error

@@ -12,6 +12,7 @@ from flintmq.format.wire.codes import ResponseCode
 from flintmq.model.topic_config import Perm
 from flintmq.model.topics import RETRY_PREFIX
 from flintmq.remoting import RefusedError
+from flintmq.remoting.refusal_counts import STUCK_DISK, WAITING_SENDS
 
 if TYPE_CHECKING:
     from flintmq.broker.context import BrokerContext
@@ -65,9 +66,31 @@ def check_transaction(context: BrokerContext) -> None:
         )
 
 
+def check_disk(context: BrokerContext) -> None:
+    """Raise RefusedError for a send that would wait for a disk that does nothing any more.
+
+    That is so when an answer had to leave before its message was on the disk, until it is there;
+    or when sends wait for the next file of the log for longer than `osPageCacheBusyTimeOutMills`.
+    """
+    if not context.config.fast_failure:
+        return
+    waited_ms = context.late_sends.waited_ms
+    most_ms = context.store.config.page_cache_busy_timeout_ms
+    if context.puts.is_disk_stuck:
+        reason = "a message was not flushed in time"
+    elif waited_ms > most_ms and not context.late_sends.is_retrying:
+        reason = f"sends have waited for {waited_ms} ms for the next file of the log"
+    else:
+        return
+    context.refused.note(STUCK_DISK)
+    raise RefusedError(ResponseCode.SYSTEM_BUSY, f"[PCBUSY_CLEAN_QUEUE]the disk is stuck: {reason}")
+
+
 def _check_broker(context: BrokerContext) -> None:
     config = context.config
+    check_disk(context)
     if context.puts.waiting_count >= config.send_queue_capacity:
+        context.refused.note(WAITING_SENDS)
         raise RefusedError(
             ResponseCode.SYSTEM_BUSY,
             f"[OVERLOAD]the disk is slow: {context.puts.waiting_count} messages wait for it, "

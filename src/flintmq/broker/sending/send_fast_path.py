@@ -159,12 +159,12 @@ class SendFastPath:
         self._shared = SharedAnswer.of(context.config)
         self._last_text = b""
         self._topics_version: DataVersion | None = None
-        store_config = context.store.config
-        self._waits = (
-            store_config.flush_mode is FlushMode.SYNC
-            or store_config.broker_role is BrokerRole.SYNC_MASTER
-        )
+        self._waits = self._waits_now()
         """Whether answers leave only when the messages are as durable as promised."""
+
+    def _waits_now(self) -> bool:
+        config = self._context.store.config
+        return config.flush_mode is FlushMode.SYNC or config.broker_role is BrokerRole.SYNC_MASTER
 
     # -- gathering ---------------------------------------------------------------------------
 
@@ -232,6 +232,8 @@ class SendFastPath:
         if found and (rest.partition(PAIR_END)[0] != "true" or _WAIT_START in rest):
             return False
         context = self._context
+        if context.puts.is_disk_stuck:
+            return False  # The processor refuses it, unless the settings say otherwise.
         waiting_count = context.puts.waiting_count + len(self._gathered) + more
         return waiting_count < context.config.send_queue_capacity
 
@@ -253,6 +255,7 @@ class SendFastPath:
             if (compiled := self._compiled.loaded) is not None:
                 compiled.forget()
             self._shared = SharedAnswer.of(config)
+            self._waits = self._waits_now()
             self._topics_version = version
             self._last_text = f"{CLUSTER}{NAME_END}{config.cluster}".encode()
 
@@ -379,8 +382,8 @@ class SendFastPath:
             connection.send_all(frames)
 
     def _count(self, group: AppendGroup) -> None:
-        for (topic, _), queue_slice in group.slices.items():
-            self._context.statistics.add_put(topic, queue_slice.count, queue_slice.size)
+        for (topic, queue_id), queue_slice in group.slices.items():
+            self._context.statistics.add_put(topic, queue_id, queue_slice.count, queue_slice.size)
 
     def _answer_later(
         self,

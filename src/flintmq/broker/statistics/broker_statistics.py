@@ -17,6 +17,13 @@ TOPIC_PUT_COUNT: Final = "TOPIC_PUT_NUMS"
 TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
 GROUP_GET_COUNT: Final = "GROUP_GET_NUMS"
 GROUP_GET_SIZE: Final = "GROUP_GET_SIZE"
+GROUP_GET_LATENCY: Final = "GROUP_GET_LATENCY"
+QUEUE_PUT_COUNT: Final = "QUEUE_PUT_NUMS"
+QUEUE_PUT_SIZE: Final = "QUEUE_PUT_SIZE"
+QUEUE_GET_COUNT: Final = "QUEUE_GET_NUMS"
+QUEUE_GET_SIZE: Final = "QUEUE_GET_SIZE"
+GROUP_FALL_SIZE: Final = "GROUP_GET_FALL_SIZE"
+GROUP_FALL_TIME: Final = "GROUP_GET_FALL_TIME"
 SEND_BACK_COUNT: Final = "SNDBCK_PUT_NUMS"
 COMMIT_COUNT: Final = "TRANSACTION_COMMIT_NUMS"
 ROLLBACK_COUNT: Final = "TRANSACTION_ROLLBACK_NUMS"
@@ -29,6 +36,7 @@ COUNTER_COUNT_MAX: Final = 200_000
 SAMPLE_STEP: Final = 200
 """Counters that are sampled without an interruption."""
 
+_DIGITS_MAX: Final = 10
 _MINUTE_POINTS: Final = 7
 _HOUR_POINTS: Final = 7
 _DAY_POINTS: Final = 25
@@ -103,14 +111,28 @@ def _gained_in(samples: deque[_CounterSample]) -> PeriodTotals:
     )
 
 
-class BrokerStatistics:
-    """All counters of one broker."""
+class GotQueue(NamedTuple):
+    """A queue of a topic, and the group that pulled from it."""
 
-    def __init__(self, *, cluster: str, now_ms: Callable[[], int]) -> None:
+    topic: str
+    group: str
+    queue_id: int
+
+
+class BrokerStatistics:
+    """All counters of one broker.
+
+    With ``has_queues`` (`enableDetailStat`) queues have counters of their own.  RocketMQ counts
+    the puts of its schedule topic only; here those of every queue are counted.
+    """
+
+    def __init__(self, *, cluster: str, now_ms: Callable[[], int], has_queues: bool = True) -> None:
         self._cluster = cluster
         self._now_ms = now_ms
-        self._puts: dict[str, list[int]] = {}
-        self._gets: dict[tuple[str, str], list[int]] = {}
+        self._has_queues = has_queues
+        self._puts: dict[tuple[str, int], list[int]] = {}
+        self._gets: dict[GotQueue, list[int]] = {}
+        self._next_offsets: dict[GotQueue, int] = {}
         self._counters: dict[tuple[str, str], Counter] = {}
         self.started_ms = now_ms()
 
@@ -125,37 +147,72 @@ class BrokerStatistics:
         counter.value += value
         counter.times += times
 
-    def add_put(self, topic: str, count: int, size: int) -> None:
+    def add_put(self, topic: str, queue_id: int, count: int, size: int) -> None:
         """Count stored messages.  It is done for every message, so the counters get it later."""
-        put = self._puts.get(topic)
+        put = self._puts.get((topic, queue_id))
         if put is None:
-            put = self._puts[topic] = [0, 0]
+            put = self._puts[topic, queue_id] = [0, 0]
         put[0] += count
         put[1] += size
 
-    def add_get(self, topic: str, group: str, count: int, size: int) -> None:
-        """Count the messages that a group got by one pull; the counters get it later too."""
-        got = self._gets.get((topic, group))
+    def add_get(
+        self, queue: GotQueue, count: int, size: int, *, next_offset: int, seconds: float
+    ) -> None:
+        """Count the messages that a group got by one pull; the counters get it later too.
+
+        ``next_offset`` is where the group goes on, ``seconds`` how long it took to read them.
+        """
+        got = self._gets.get(queue)
         if got is None:
             if len(self._gets) >= COUNTER_COUNT_MAX:
                 self._enter_puts_and_gets()
-            got = self._gets[topic, group] = [0, 0, 0]
+            got = self._gets[queue] = [0, 0, 0, 0, 0]
         got[0] += count
         got[1] += size
         got[2] += 1
+        got[3] += int(seconds * 1_000_000)
+        got[4] = next_offset
 
     def _enter_puts_and_gets(self) -> None:
         puts, self._puts = self._puts, {}
         gets, self._gets = self._gets, {}
-        for topic, (count, size) in puts.items():
+        for (topic, queue_id), (count, size) in puts.items():
             self.add(TOPIC_PUT_COUNT, topic, count, count)
             self.add(TOPIC_PUT_SIZE, topic, size, count)
             self.add(BROKER_PUT_COUNT, self._cluster, count, count)
-        for (topic, group), (count, size, times) in gets.items():
-            key = f"{topic}@{group}"
-            self.add(GROUP_GET_COUNT, key, count, times)
-            self.add(GROUP_GET_SIZE, key, size, times)
-            self.add(BROKER_GET_COUNT, self._cluster, count, times)
+            if self._has_queues:
+                self.add(QUEUE_PUT_COUNT, f"{topic}@{queue_id}", count, count)
+                self.add(QUEUE_PUT_SIZE, f"{topic}@{queue_id}", size, count)
+        for queue, got in gets.items():
+            self._enter_get(queue, *got)
+
+    def _enter_get(
+        self, queue: GotQueue, count: int, size: int, times: int, micros: int, next_offset: int
+    ) -> None:
+        topic, group, queue_id = queue
+        self.add(GROUP_GET_COUNT, f"{topic}@{group}", count, times)
+        self.add(GROUP_GET_SIZE, f"{topic}@{group}", size, times)
+        self.add(BROKER_GET_COUNT, self._cluster, count, times)
+        self.add(GROUP_GET_LATENCY, f"{queue_id}@{topic}@{group}", micros // 1000, times)
+        if self._has_queues:
+            self.add(QUEUE_GET_COUNT, f"{topic}@{queue_id}@{group}", count, times)
+            self.add(QUEUE_GET_SIZE, f"{topic}@{queue_id}@{group}", size, times)
+        if queue in self._next_offsets or len(self._next_offsets) < COUNTER_COUNT_MAX:
+            self._next_offsets[queue] = next_offset
+
+    def next_offset(self, key: str) -> tuple[GotQueue, int] | None:
+        """Return the queue that a key ``queueId@topic@group`` names, and where its group goes on.
+
+        None for one that nobody pulled from.
+        """
+        self._enter_puts_and_gets()
+        queue_id, _, rest = key.partition("@")
+        topic, _, group = rest.rpartition("@")
+        if not (queue_id.isascii() and queue_id.isdecimal() and len(queue_id) <= _DIGITS_MAX):
+            return None
+        queue = GotQueue(topic, group, int(queue_id))
+        offset = self._next_offsets.get(queue)
+        return None if offset is None else (queue, offset)
 
     def get(self, name: str, key: str) -> Counter | None:
         """Return a counter, if anything was counted."""
@@ -187,6 +244,8 @@ class BrokerStatistics:
         for name, key in list(self._counters):
             if key == topic or topic in key.split("@"):
                 del self._counters[name, key]
+        for queue in [one for one in self._next_offsets if one.topic == topic]:
+            del self._next_offsets[queue]
 
     def forget_group(self, group: str) -> None:
         """Drop the counters of a group."""
@@ -194,3 +253,5 @@ class BrokerStatistics:
         for name, key in list(self._counters):
             if key.endswith(f"@{group}"):
                 del self._counters[name, key]
+        for queue in [one for one in self._next_offsets if one.group == group]:
+            del self._next_offsets[queue]

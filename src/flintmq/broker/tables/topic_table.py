@@ -21,6 +21,7 @@ from flintmq.model.topics import (
     SELF_TEST_TOPIC,
     SYSTEM_PREFIX,
     SYSTEM_TOPICS,
+    WAITING_TOPIC,
 )
 from flintmq.remoting.refusal_counts import NEW_TOPICS, RefusalCounts
 
@@ -125,7 +126,8 @@ class TopicTable:
 
     def system_topics(self) -> list[str]:
         """Return the names of all system topics."""
-        return sorted(SYSTEM_TOPICS | self._built_in)
+        own = {name for name in (WAITING_TOPIC,) if name in self._topics}
+        return sorted(SYSTEM_TOPICS | self._built_in | own)
 
     # -- changing ----------------------------------------------------------------------------
 

@@ -259,11 +259,20 @@ class TransactionCheck:
         return 0
 
     def _is_given_up(self, half: Record, properties: dict[str, str], now_ms: int) -> bool:
+        """Whether nobody is asked any more: it was asked often enough, or expires with its log.
+
+        RocketMQ gives up whatever is older than its log files may be.  Where those are kept for
+        less time than all questions take, as with ``fileReservedTime=0``, that would be before
+        anybody was asked, and a transaction whose end got lost on the way would be lost too.
+        """
+        config = self._context.config
         times = properties.get(TRANSACTION_CHECK_TIMES, "0")
-        hours = self._context.store.config.file_reserved_hours
-        return (
-            times.isdigit() and int(times) >= self._context.config.transaction_check_max
-        ) or now_ms - half.born_timestamp > hours * _HOUR_MS
+        if times.isdigit() and int(times) >= config.transaction_check_max:
+            return True
+        questions_ms = config.transaction_check_max * config.transaction_check_interval_ms
+        kept_ms = self._context.store.config.file_reserved_hours * _HOUR_MS
+        age_ms = now_ms - half.born_timestamp
+        return age_ms > max(kept_ms, config.transaction_timeout_ms + questions_ms)
 
     def _give_up(self, half: Record) -> None:
         topic = self._context.topics.ensure(TRANS_CHECK_MAX_TOPIC, 1)

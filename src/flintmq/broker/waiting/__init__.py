@@ -5,6 +5,7 @@ __all__ = [
     "durable_puts",
     "held_pulls",
     "late_sends",
+    "old_requests",
     "positions",
     "replicated_puts",
     "saved_answers",

@@ -46,7 +46,6 @@ class DurablePuts:
         self._store = store
         self._dispatch = dispatch
         self._loop = asyncio.get_running_loop()
-        self._is_sync = store.config.flush_mode is FlushMode.SYNC
         self._timeout_s = store.config.sync_flush_timeout_ms / 1000
         self._waiting: deque[_WaitingPut] = deque()
         """In the order of their deadlines; some at the front may be over."""
@@ -55,8 +54,23 @@ class DurablePuts:
         self._is_scheduled = False
         self.waiting_count = 0
         """Requests whose answers wait."""
+        self._stuck_below = 0
+        """An end of a put whose time was up before the disk had it."""
         self._idle = asyncio.Event()
         self._idle.set()
+
+    @property
+    def waited_ms(self) -> int:
+        """How long the put has waited that came first; 0 if none waits."""
+        for put in self._waiting:
+            if not put.is_over:
+                return round((self._loop.time() - put.deadline + self._timeout_s) * 1000)
+        return 0
+
+    @property
+    def is_disk_stuck(self) -> bool:
+        """Whether the disk still does not have what it was given too much time for."""
+        return self._stuck_below > self._store.flusher.flushed_offset
 
     def when_done(self, result: PutResult, done: Done, *, must_wait: bool = False) -> None:
         """Call ``done`` with the final result: at once if there is nothing to wait for.
@@ -65,7 +79,8 @@ class DurablePuts:
         itself says.  RocketMQ stores retries as messages that nobody waits for, and answers a
         consumer that gives one back before it is on the disk.
         """
-        if not (result.ok and self._is_sync and (result.wait_for_flush or must_wait)):
+        is_sync = self._store.config.flush_mode is FlushMode.SYNC
+        if not (result.ok and is_sync and (result.wait_for_flush or must_wait)):
             done(result)
             return
         self.waiting_count += result.request_count
@@ -125,6 +140,8 @@ class DurablePuts:
         now = self._loop.time()
         while self._waiting and (self._waiting[0].is_over or self._waiting[0].deadline <= now):
             late = self._waiting.popleft()
+            if not late.is_over:
+                self._stuck_below = max(self._stuck_below, late.result.end_offset)
             reason = "not flushed within syncFlushTimeout"
             self._finish(late, PutStatus.FLUSH_DISK_TIMEOUT, reason)
         if self._waiting:

@@ -62,6 +62,13 @@ class LateSends:
         """How many sends wait."""
         return len(self.waiting)
 
+    @property
+    def waited_ms(self) -> int:
+        """How long the send has waited that came first; 0 if none waits."""
+        if not self.waiting:
+            return 0
+        return round((self._now() - self.waiting[0].deadline) * 1000) + WAIT_MS
+
     def hold(self, size: int, retry: Callable[[], None]) -> bool:
         """Have a send wait; return False when too much waits already."""
         if len(self.waiting) >= COUNT_MAX or self._size + size > SIZE_MAX:

@@ -125,7 +125,7 @@ def batch_items(messages: Sequence[Message]) -> list[BatchItem]:
     first = messages[0]
     items = []
     for message in messages:
-        if message.topic != first.topic or message.wait != first.wait or message.delay_level:
+        if message.topic != first.topic or message.wait != first.wait or message.is_held_back:
             raise UsageError(
                 "the messages of a batch have one topic and one way of waiting, and no delay"
             )

@@ -12,12 +12,25 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 FLAG_MAX: Final = (1 << 31) - 1
+TIME_MAX: Final = (1 << 53) - 1
+HOLDING_FIELDS: Final = ("delay_level", "deliver_at_ms", "delay_ms")
+"""The fields of a message that hold it back."""
+
+_NUMBERS: Final = (
+    ("delay_level", 0, FLAG_MAX),
+    ("deliver_at_ms", 0, TIME_MAX),
+    ("delay_ms", 0, TIME_MAX),
+    ("flag", -FLAG_MAX - 1, FLAG_MAX),
+)
 RESERVED: Final = frozenset(
     {
         names.KEYS,
         names.TAGS,
         names.WAIT,
         names.DELAY,
+        *names.DELIVERY_TIMES,
+        names.TIMER_OUT_MS,
+        names.TIMER_CANCELLED_ID,
         names.RETRY_TOPIC,
         names.REAL_TOPIC,
         names.REAL_QID,
@@ -83,11 +96,14 @@ def check_message(message: CheckedMessage) -> None:
         if value is not None:
             _check_type(name, value, str)
     _check_keys(message.keys)
-    for name, least in (("delay_level", 0), ("flag", -FLAG_MAX - 1)):
+    for name, least, most in _NUMBERS:
         value = getattr(message, name)
         _check_type(name, value, int)
-        if not least <= value <= FLAG_MAX:
-            raise UsageError(f"{name} must be from {least} to {FLAG_MAX}, not {value}")
+        if not least <= value <= most:
+            raise UsageError(f"{name} must be from {least} to {most}, not {value}")
+    held_by = [name for name in HOLDING_FIELDS if getattr(message, name)]
+    if len(held_by) > 1:
+        raise UsageError(f"a message is held back by one of these: {', '.join(held_by)}")
     _check_properties(message.properties)
 
 

@@ -46,6 +46,7 @@ from flintmq.model.property_names import (
     INSTANCE_ID,
     PRODUCER_GROUP,
     REPLY_TO_CLIENT,
+    TIMER_CANCELLED_ID,
     TRAN_MSG,
     TTL,
 )
@@ -285,6 +286,24 @@ class AsyncProducer(ClientUser):
             target = await self._delivery.next_queue(envelope.topic, deadline)
         await self._delivery.tell(envelope, target, deadline)
 
+    async def cancel(
+        self, message: Message, sent: SendResult, *, timeout_ms: int | None = None
+    ) -> None:
+        """Have a message not delivered that was sent with ``deliver_at_ms`` and still waits.
+
+        Nobody is told if it waits no more, or never did: then nothing happens.
+
+        Raises:
+            ResponseError: it is too late, since the message is due now.
+            SendFailedError: no broker acknowledged this in time.
+        """
+        if not message.deliver_at_ms:
+            raise UsageError("only a message that was sent with deliver_at_ms can be cancelled")
+        # Its body has no meaning; a broker that knows no times of delivery would deliver it.
+        notice = Message(topic=message.topic, body=b"-", deliver_at_ms=message.deliver_at_ms)
+        envelope = self._seal(notice, {TIMER_CANCELLED_ID: sent.message_id})
+        await self._delivery.deliver(envelope, sent.queue, self._deadline(timeout_ms))
+
     # -- transactions ------------------------------------------------------------------------
 
     async def send_in_transaction(
@@ -296,7 +315,7 @@ class AsyncProducer(ClientUser):
         """
         if self._listener is None:
             raise UsageError("a producer of transactions needs a transaction_listener")
-        if message.delay_level:
+        if message.is_held_back:
             raise UsageError("a message of a transaction cannot be delayed")
         extra = {TRAN_MSG: "true", PRODUCER_GROUP: self.group}
         envelope, sending = self._seal(message, extra), self._deadline(timeout_ms)

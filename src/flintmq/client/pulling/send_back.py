@@ -129,6 +129,7 @@ class SendBack:
         for name in (
             names.TRAN_MSG,
             names.DELAY,
+            *names.DELIVERY_TIMES,
             names.MIN_OFFSET,
             names.MAX_OFFSET,
             names.CONSUME_START_TIME,

@@ -114,4 +114,4 @@ class SendTrace:
 def _kind(message: Message, envelope: Envelope) -> int:
     if envelope.sys_flag & TRANSACTION_PREPARED:
         return HALF
-    return DELAYED if message.delay_level else PLAIN
+    return DELAYED if message.is_held_back else PLAIN

@@ -4,7 +4,8 @@ This is the rule in Python; ``flintmq.kernels.dispatch_fields`` is the same rule
 and a property test compares the two.  Everything else calls one of them.
 
 - The tags code is the Java hash of TAGS, zero without any.  For a record of the schedule topic
-  it is the time of delivery instead, which the delay level gives.
+  it is the time of delivery instead, which the delay level gives, and for one of the waiting topic
+  the time that the record names.
 - The index keys are the unique key first, then the words of KEYS, split at single spaces.
 """
 
@@ -13,11 +14,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from flintmq.format.delay_levels import DelayLevels
+from flintmq.format.delivery_time import waits_until_ms
 from flintmq.format.errors import CorruptRecordError
 from flintmq.format.java import encoded_tags_code, tags_code
 from flintmq.format.properties import find_property
 from flintmq.model import property_names
-from flintmq.model.topics import SCHEDULE_TOPIC
+from flintmq.model.topics import SCHEDULE_TOPIC, WAITING_TOPIC
 
 TAGS: Final = property_names.TAGS.encode()
 KEYS: Final = property_names.KEYS.encode()
@@ -31,6 +33,8 @@ _TAGS_NAME: Final = property_names.TAGS
 _KEYS_NAME: Final = property_names.KEYS
 _UNIQ_KEY_NAME: Final = property_names.UNIQ_KEY
 _SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
+_WAITING_TOPIC: Final = WAITING_TOPIC.encode()
+_TIMER_OUT_MS: Final = property_names.TIMER_OUT_MS.encode()
 
 _find_dispatched: Final = re.compile(
     rb"(?:^|\x02)(%b)\x01([^\x02]+)" % b"|".join(DISPATCHED_NAMES)
@@ -87,6 +91,9 @@ def dispatch_fields(
         if level is not None:
             text = level.decode("utf-8", "replace")
             code = _due_time(text, code, found, store_timestamp, delay_levels)
+    elif topic == _WAITING_TOPIC and delay_levels is not None:
+        until = find_property(properties, _TIMER_OUT_MS) or b""
+        code = waits_until_ms(until.decode("utf-8", "replace")) or code
     return code, found
 
 
@@ -102,6 +109,8 @@ def dispatch_fields_of_map(
     if topic == SCHEDULE_TOPIC and property_names.DELAY in properties:
         level = properties[property_names.DELAY]
         code = _due_time(level, code, found, store_timestamp, delay_levels)
+    elif topic == WAITING_TOPIC:
+        code = waits_until_ms(properties.get(property_names.TIMER_OUT_MS, "")) or code
     return code, found
 
 

@@ -4,12 +4,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from flintmq.format import fastjson
-from flintmq.model.topics import SCHEDULE_TOPIC
+from flintmq.model.topics import SCHEDULE_TOPIC, WAITING_TOPIC
 from flintmq.offline.findings import Findings, Kind
 from flintmq.offline.layout import StoreLayout
 from flintmq.offline.salvaging.new_log import QueueNumbering
 from flintmq.offline.verify.verify_state import decode_state
 from flintmq.store.files.interface import Files
+from flintmq.store.upkeep.waiting_state import STATE_NAME
 
 _BACKUP: Final = ".bak"
 _OFFSETS: Final = "offsetTable"
@@ -47,7 +48,19 @@ def copy_state(
     return count
 
 
+def _move_waiting(value: dict[str, Any], numbers: QueueNumbering) -> None:
+    """Move how far messages that name a time are delivered; the new log has an end of its own."""
+    value["logEnd"] = 0
+    queues = value.get("queues")
+    for queue_id, progress in queues.items() if isinstance(queues, dict) else ():
+        if isinstance(progress, dict):
+            for name in ("first", "offset"):
+                progress[name] = _moved(numbers, WAITING_TOPIC, queue_id, progress.get(name))
+
+
 def _move(name: str, value: dict[str, Any], numbers: QueueNumbering) -> None:
+    if name == STATE_NAME:
+        _move_waiting(value, numbers)
     table = value.get(_OFFSETS)
     if not isinstance(table, dict):
         return

@@ -13,7 +13,7 @@ from flintmq.format.stored.consume_queue_ext import is_address
 from flintmq.format.stored.dispatch_fields import dispatch_tags_code
 from flintmq.format.stored.queue_claims import queue_claims
 from flintmq.format.stored.record import CheckedRecord
-from flintmq.model.topics import SCHEDULE_TOPIC
+from flintmq.model.topics import DUE_TIME_TOPICS
 from flintmq.offline.derive import DerivedQueue
 from flintmq.offline.findings import Findings, Kind, Severity, Streak
 from flintmq.offline.layout import QueueKey
@@ -217,7 +217,7 @@ class QueueCheck:
 
     def _lost_due_time(self, key: QueueKey, physical_offset: int, code: int) -> bool:
         """Whether a Java broker's recovery, which knows no delay levels, made this unit."""
-        record = self._log.record_at(physical_offset) if key[0] == SCHEDULE_TOPIC else None
+        record = self._log.record_at(physical_offset) if key[0] in DUE_TIME_TOPICS else None
         if record is None:
             return False
         return code == dispatch_tags_code(

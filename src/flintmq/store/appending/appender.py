@@ -27,14 +27,23 @@ from flintmq.format.sys_flag import (
 )
 from flintmq.model.property_names import (
     DELAY,
+    DELIVERY_TIMES,
     INNER_MULTI_DISPATCH,
     INNER_MULTI_QUEUE_OFFSET,
     REAL_QID,
     REAL_TOPIC,
+    TIMER_OUT_MS,
     WAIT,
 )
-from flintmq.model.topics import LMQ_PREFIX, SCHEDULE_TOPIC
+from flintmq.model.topics import (
+    LMQ_PREFIX,
+    SCHEDULE_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+    WAITING_TOPIC,
+)
 from flintmq.store.appending.put_admission import PutAdmission, PutRefusedError, illegal
+from flintmq.store.appending.waiting_put import UndispatchedWaiting, waiting_put
 from flintmq.store.config import BrokerRole, FlushMode
 from flintmq.store.errors import StoreError
 from flintmq.store.log.dispatch_request import DispatchRequest, stored_request
@@ -61,6 +70,11 @@ BUSY_SINCE_MAX_MS: Final = 10_000_000
 
 BATCH_COUNT_MAX: Final = 65_536
 _NO_SLOTS: Final[tuple[QueueSlot, ...]] = ()
+_DELIVERY_TIMES: Final = frozenset(DELIVERY_TIMES)
+_NEVER_WAITING: Final = frozenset(
+    {SCHEDULE_TOPIC, WAITING_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC}
+)
+"""Topics in which messages wait already; a half message waits anew when it is committed."""
 
 
 class Appender:
@@ -88,22 +102,25 @@ class Appender:
         self._clock = clock
         self._admission = PutAdmission(config, queues, delay_levels=delay_levels)
         self._topic_parts = self._admission.topic_parts
-        self.limit_sizes(config)
-        self._waits = (
-            config.flush_mode is FlushMode.SYNC or config.broker_role is BrokerRole.SYNC_MASTER
-        )
+        self.reconfigure(config)
         self._is_slave = config.broker_role is BrokerRole.SLAVE
         self._multi_dispatch = config.enable_multi_dispatch
         self.next_offsets: dict[tuple[str, int], int] = {}
         """The next queue offset of each queue, by topic and queue id."""
         self.began_ms = 0
         """When the append under way began, 0 while there is none; see ``is_page_cache_busy``."""
+        self.delivered_until_ms = 0
+        """Up to which time messages that named one have been delivered."""
+        self.undispatched = UndispatchedWaiting()
         self.closed = False
         self.lock = threading.Lock()
         """Held while something is appended."""
 
-    def limit_sizes(self, config: StoreConfig) -> None:
-        """Take the largest message and record from settings."""
+    def reconfigure(self, config: StoreConfig) -> None:
+        """Take the largest message and record from settings, and whether puts wait."""
+        self._waits = (
+            config.flush_mode is FlushMode.SYNC or config.broker_role is BrokerRole.SYNC_MASTER
+        )
         self._admission.limit_sizes(config)
         self.body_size_max = self._admission.body_size_max
         self.record_size_max = self._admission.record_size_max
@@ -188,9 +205,35 @@ class Appender:
             level = self._admission.delay_level(properties)
             if level > 0:
                 return self._append_delayed(message, level)
+        if not _DELIVERY_TIMES.isdisjoint(properties) and topic not in _NEVER_WAITING:
+            waiting = self._waiting(message)
+            if waiting is not None:
+                return waiting
         if self._multi_dispatch and properties.get(INNER_MULTI_DISPATCH):
             return self._append_multi(message)
         return self._write(message, topic, queue_id, properties, text, _NO_SLOTS)
+
+    def _waiting(self, message: PutMessage) -> PutResult | None:
+        """Append a message to where it waits for the time that it names, None if that is over."""
+        if not _enters_queue(message.sys_flag):
+            return None
+        waiting = waiting_put(
+            message,
+            now_ms=self._clock.now_ms(),
+            delivered_until_ms=self.delivered_until_ms,
+            delay_max_s=self._config.delivery_delay_max_s,
+        )
+        if waiting is None:
+            return None
+        text = waiting.properties_text
+        assert text is not None
+        self._admission.check_lengths(waiting.topic, text, len(waiting.body))
+        # As with delayed messages, its further queues get it when it is delivered.
+        result = self._write(
+            waiting, waiting.topic, waiting.queue_id, waiting.properties, text, _NO_SLOTS
+        )
+        self.undispatched.add(result.physical_offset, int(waiting.properties[TIMER_OUT_MS]))
+        return result
 
     def _append_delayed(self, message: PutMessage, level: int) -> PutResult:
         """Append a message to the queue of its delay level, where it waits."""
@@ -308,6 +351,8 @@ class Appender:
         is_delayed = admission.delay_level(batch.properties) > 0
         if batch.sys_flag & TRANSACTION_MASK != TRANSACTION_NONE or is_delayed:
             raise illegal("a batch is neither half nor delayed")
+        if not _DELIVERY_TIMES.isdisjoint(batch.properties):
+            raise illegal("a batch has no time of delivery")
         admission.check_queue_id(batch.queue_id)
         text = batch.properties_text
         if text is None:

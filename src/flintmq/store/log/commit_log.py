@@ -21,6 +21,8 @@ class CommitLog:
     def __init__(self, files: MappedFileQueue, *, durable_reads: bool) -> None:
         self.files = files
         self.durable_reads = durable_reads
+        self._readable_floor = 0
+        """What was readable when reads became durable, and stays so."""
         self.file_size = files.file_size
         self._tail: MappedFile | None = None
         self._room_end = 0
@@ -46,8 +48,14 @@ class CommitLog:
     def readable_end(self) -> int:
         """Nothing at or after this offset is dispatched, served or replicated yet."""
         if self.durable_reads:
-            return min(self.files.flushed_where, self.files.max_offset)
+            end = min(self.files.flushed_where, self.files.max_offset)
+            return max(end, self._readable_floor) if self._readable_floor else end
         return self.files.committed_end
+
+    def set_durable_reads(self, *, durable_reads: bool) -> None:
+        """Have reads wait for the disk from now on, or no longer; nothing becomes unreadable."""
+        self._readable_floor = self.readable_end if durable_reads else 0
+        self.durable_reads = durable_reads
 
     def reset_tail(self) -> None:
         """Look up the last file again, after files were loaded, cut or removed."""

@@ -55,6 +55,11 @@ class LogFlusher:
         self.flushed_timestamp = 0
 
     @property
+    def has_waiters(self) -> bool:
+        """Whether anybody waits for the disk."""
+        return bool(self._waiters)
+
+    @property
     def flushed_offset(self) -> int:
         """Every byte of the log below this offset is on stable storage."""
         return self._log.files.flushed_where

@@ -6,4 +6,7 @@ __all__ = [
     "retention",
     "schedule",
     "services",
+    "waiting_delivery",
+    "waiting_progress",
+    "waiting_state",
 ]

@@ -274,7 +274,9 @@ class Durability:
     def flush_step(self) -> None:
         """Flush the log: with synchronous flush at once, else what is worth it."""
         now = self._clock.monotonic()
-        least_pages = 0 if self._log.durable_reads else self._config.flush_least_pages
+        # Somebody may still wait for the disk after flushing has become asynchronous.
+        is_wanted = self._log.durable_reads or self._flusher.has_waiters
+        least_pages = 0 if is_wanted else self._config.flush_least_pages
         if now - self._flushed >= self._config.flush_thorough_interval_ms / 1000:
             self._flushed = now
             least_pages = 0

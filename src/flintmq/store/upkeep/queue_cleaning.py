@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
-from flintmq.model.topics import LMQ_PREFIX, SCHEDULE_TOPIC, TRANS_OP_HALF_TOPIC
+from flintmq.model.topics import DUE_TIME_TOPICS, LMQ_PREFIX, TRANS_OP_HALF_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterable
+    from collections.abc import Callable, Collection, Generator, Iterable, Iterator
     from pathlib import Path
 
     from flintmq.store.appending.appender import Appender
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flintmq.store.views.key_index import KeyIndex
     from flintmq.store.views.queue_table import QueueTable, StoredQueue
 
-KEPT_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TRANS_OP_HALF_TOPIC})
+KEPT_TOPICS: Final = DUE_TIME_TOPICS | {TRANS_OP_HALF_TOPIC}
 """The broker's own topics, whose queues are kept whoever lists the live ones."""
 
 
@@ -141,7 +141,7 @@ class QueueCleaner:
             if self._dispatcher.waiting:
                 self._dispatcher.run()
             end = queue.max_physical_offset
-            return queue.topic != SCHEDULE_TOPIC and 0 <= end <= self._log.min_offset
+            return queue.topic not in DUE_TIME_TOPICS and 0 <= end <= self._log.min_offset
 
         return (yield from self._forget_those(self._queues, is_expired))
 
@@ -166,13 +166,21 @@ class QueueCleaner:
             self._appender.next_offsets.pop((queue.topic, queue.queue_id), None)
         return unsynced
 
-    def delete_expired_views(self) -> None:
-        """Let queues and index follow the log after its oldest files were deleted."""
-        log_min = self._log.min_offset
+    def expired_views(self) -> Iterator[bool]:
+        """Let queues and index follow the log after its oldest files were deleted.
+
+        One queue after the other does, and with each it is told whether files were deleted: an
+        owner with others to serve goes on when it likes.
+        """
         for queue in self._queues:
-            queue.delete_expired(log_min)
+            yield queue.delete_expired(self._log.min_offset) > 0
         if self._index is not None:
-            self._index.delete_expired(log_min)
+            yield self._index.delete_expired(self._log.min_offset) > 0
+
+    def delete_expired_views(self) -> None:
+        """Let all queues and the index follow the log in one go."""
+        for _ in self.expired_views():
+            pass
 
 
 def _synced(steps: Generator[None, None, ForgottenQueues]) -> ForgottenQueues:

@@ -2,7 +2,8 @@
 
 Every ten seconds it is looked how full the disks are; above the warning ratio writes are refused
 until there is room again.  A *run*, as often, deletes up to ten log files, oldest first, never the
-last one and never one that is not durably in the queues yet:
+last one, never one that is not durably in the queues yet, and none in which messages wait for the
+time that they name (these are put again first):
 
     why there is a run                         what it may delete
     the hour is one of ``deleteWhen``          files past their time
@@ -31,7 +32,7 @@ from flintmq.store.files.mapped_file_queue import DELETE_COUNT_MAX
 from flintmq.store.running_flags import RunningFlag, RunningFlags
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from flintmq.store.clock import Clock
@@ -50,6 +51,9 @@ CHECK_INTERVAL_MS: Final = 10_000
 
 MANUAL_RUN_COUNT: Final = 20
 """In how many runs a deletion asked for by hand takes part."""
+
+FOLLOW_QUEUES: Final = 64
+"""Queues that are looked at in one call: some microseconds each."""
 
 _HOUR_MS: Final = 3_600_000
 _MISSING: Final = -1.0
@@ -112,7 +116,8 @@ class Retention:
         log: CommitLog,
         *,
         dispatched: Callable[[], int],
-        delete_views: Callable[[], None],
+        delete_views: Callable[[], Iterator[bool]],
+        keeps: Callable[[int], bool],
         flags: RunningFlags,
         files: Files,
         clock: Clock,
@@ -120,13 +125,17 @@ class Retention:
         """Describe the rules.
 
         ``dispatched`` tells up to where the log has reached the views durably, ``delete_views``
-        lets them follow a log that begins later than before.
+        lets one after the other follow a log that begins later than before.  ``keeps`` tells
+        whether messages wait before an offset that are not delivered yet.
         """
         self._config = config
         """After how long a log file may go; whoever owns the store may change it at any time."""
         self._log = log
         self._dispatched = dispatched
         self._delete_views = delete_views
+        self._keeps = keeps
+        self._kept_path: Path | None = None
+        """The file that could not go because messages wait in it, if that was told."""
         self._flags = flags
         self._files = files
         self._queue_directory = config.root / "consumequeue"
@@ -141,6 +150,10 @@ class Retention:
         self._run: _Run | None = None
         self._manual_runs = 0
         self._followed_offset = 0
+        self._views: Iterator[bool] | None = None
+        """Queues and index, while they are following the log."""
+        self._views_rest_until = 0.0
+        self._clock = clock
         self._lock = threading.Lock()
         self.last_result: RetentionResult | None = None
         """What the last run did."""
@@ -156,18 +169,36 @@ class Retention:
         self._manual_runs = MANUAL_RUN_COUNT
 
     def follow(self) -> bool:
-        """Let queues and index follow a log that has lost files; return whether it had."""
-        log_min = self._log.min_offset
-        if log_min <= self._followed_offset:
-            return False
-        self._followed_offset = log_min
-        self._delete_views()
+        """Let some queues, and the index, follow a log that has lost files.
+
+        Return whether more of them may have to.  A call looks at a few queues and deletes files of
+        one, and `deleteConsumeQueueFilesInterval` passes before the next one loses any.
+        """
+        views = self._views
+        if views is None:
+            log_min = self._log.min_offset
+            if log_min <= self._followed_offset:
+                return False
+            self._followed_offset = log_min
+            views = self._views = self._delete_views()
+        if self._views_rest_until > self._clock.monotonic():
+            return True
+        for _ in range(FOLLOW_QUEUES):
+            has_deleted = next(views, None)
+            if has_deleted is None:
+                self._views = None
+                break
+            if has_deleted:
+                interval_s = self._config.delete_queue_interval_ms / 1000
+                self._views_rest_until = self._clock.monotonic() + interval_s
+                break
         return True
 
     def step(self, now_ms: int) -> RetentionResult | None:
         """Do what is due, log and views; return the result of a run that ended with it."""
         result = self.clean_log(now_ms)
-        self.follow()
+        while self.follow():
+            self._views_rest_until = 0.0
         return result
 
     # -- when --------------------------------------------------------------------------------
@@ -274,6 +305,8 @@ class Retention:
         # What is not in the views yet, or could be lost from them, would leave a hole in them.
         if first is None or first.end_offset > self._dispatched():
             return None
+        if self._keeps(first.end_offset) and not self._must_go(first.path, unexpired=unexpired):
+            return None
         try:
             deleted = files.delete_expired_by_time(
                 self._config.file_reserved_hours * _HOUR_MS,
@@ -285,6 +318,19 @@ class Retention:
             logger.exception("log file not deleted durably: file=%s", first.path)
             return None
         return first.path if deleted else None
+
+    def _must_go(self, path: Path, *, unexpired: bool) -> bool:
+        """Whether a file goes although messages wait in it: only where nothing can be written.
+
+        Otherwise they are put again at the end of the log, and a later run deletes the file.
+        """
+        if unexpired and not self._flags.writable:
+            logger.warning("log file with waiting messages deleted, the disk is full: %s", path)
+            return True
+        if path != self._kept_path:
+            self._kept_path = path
+            logger.info("log file kept until its waiting messages are put again: file=%s", path)
+        return False
 
     def _retry_hung(self) -> None:
         """Remove a file that an earlier run left because somebody read it."""

@@ -16,21 +16,25 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from flintmq.format.errors import FormatError
 from flintmq.format.stored.consume_queue_ext import is_address
-from flintmq.format.stored.record import decode_record
-from flintmq.model.message import PutMessage
-from flintmq.model.property_names import DELAY, REAL_QID, REAL_TOPIC, WAIT
-from flintmq.model.topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from flintmq.model.topics import SCHEDULE_TOPIC
 from flintmq.store.config import BrokerRole, FlushMode
 from flintmq.store.errors import StoreError, StoreLoadError
 from flintmq.store.files.state_file import StateFile
 from flintmq.store.results import PutStatus
+from flintmq.store.upkeep.held_records import (
+    LASTING_REFUSALS,
+    BadBodyError,
+    PoisonError,
+    delivery_of,
+    read_held,
+)
 from flintmq.store.upkeep.schedule_pipeline import DeliveryPipeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from flintmq.format.delay_levels import DelayLevels
-    from flintmq.format.stored.record import Record
+    from flintmq.model.message import PutMessage
     from flintmq.store.clock import Clock
     from flintmq.store.config import StoreConfig
     from flintmq.store.files.interface import Files
@@ -56,12 +60,6 @@ SKIPPED_COUNT_MAX: Final = 100
 
 _OFFSETS: Final = "offsetTable"
 _TAG_HASH_END: Final = 1 << 31
-_QUEUE_ID_MAX: Final = 2**31 - 1
-_LASTING_REFUSALS: Final = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
-
-
-class PoisonError(StoreError):
-    """A delayed message can never be delivered."""
 
 
 class SkippedUnit(NamedTuple):
@@ -106,42 +104,6 @@ class _Level:
         self.failure_count = 0
         self.retry_at_ms = 0
         """On the monotonic clock, because the other one may be set back."""
-
-
-def delivery_of(record: Record) -> PutMessage:
-    """Return the message to put for a delayed record that is due.
-
-    Its stored property text is that of the delayed record, DELAY and all, as RocketMQ has it;
-    only what the store acts on has no DELAY, so that it is not delayed again, and WAIT=false.
-
-    Raises:
-        PoisonError: the record does not say where it belongs, or belongs where it would be
-            delayed or held back again.
-    """
-    properties = record.properties
-    topic = properties.get(REAL_TOPIC)
-    queue_id = properties.get(REAL_QID, "")
-    if not topic:
-        raise PoisonError("it has no REAL_TOPIC")
-    if topic in (SCHEDULE_TOPIC, TRANS_HALF_TOPIC):
-        raise PoisonError(f"its REAL_TOPIC is {topic}")
-    if not (queue_id.isascii() and queue_id.isdecimal()) or int(queue_id) > _QUEUE_ID_MAX:
-        raise PoisonError(f"its REAL_QID is no queue id: {queue_id[:20]!r}")
-    properties.pop(DELAY, None)
-    properties[WAIT] = "false"
-    return PutMessage(
-        topic=topic,
-        queue_id=int(queue_id),
-        body=bytes(record.body),
-        properties=properties,
-        properties_text=record.properties_text,
-        flag=record.flag,
-        sys_flag=record.sys_flag,
-        born_timestamp=record.born_timestamp,
-        born_host=record.born_host,
-        store_host=record.store_host,
-        reconsume_times=record.reconsume_times,
-    )
 
 
 class ScheduleService:
@@ -420,8 +382,11 @@ class ScheduleService:
         if unit is None:
             return 0
         try:
-            message = delivery_of(self._read(level, unit[0], unit[1]))
+            message = delivery_of(
+                read_held(self._reader, SCHEDULE_TOPIC, level.number - 1, unit[0], unit[1])
+            )
         except PoisonError as error:
+            self.crc_error_count += isinstance(error, BadBodyError)
             self._skip(level, unit[0], str(error))
             return 0
         result = self._put(message)
@@ -429,28 +394,11 @@ class ScheduleService:
             self._move_on(level, result)
             return 1
         reason = f"{result.status.value}: {result.reason}"
-        if result.status in _LASTING_REFUSALS:
+        if result.status in LASTING_REFUSALS:
             self._skip(level, unit[0], reason)
         else:
             self._fail(level, reason)
         return 0
-
-    def _read(self, level: _Level, physical_offset: int, size: int) -> Record:
-        piece = self._reader.select(physical_offset, size)
-        if piece is None:
-            raise PoisonError("its record is gone")
-        with piece:
-            try:
-                record = decode_record(piece.view)
-            except FormatError as error:
-                raise PoisonError(f"its record is damaged: {error}") from error
-        # A put computes the checksum anew: damage must be seen now or never.
-        if not record.crc_ok:
-            self.crc_error_count += 1
-            raise PoisonError("its body does not match its checksum")
-        if (record.topic, record.queue_id) != (SCHEDULE_TOPIC, level.number - 1):
-            raise PoisonError(f"its unit leads to {record.topic}/{record.queue_id}")
-        return record
 
     def _move_on(self, level: _Level, result: PutResult | None = None) -> None:
         """Go to the next unit; with a pipeline this one counts only when it is flushed."""

@@ -19,18 +19,21 @@ logger = logging.getLogger(__name__)
 
 
 class Service:
-    """A named thread that calls ``step`` whenever it is woken or the interval has passed."""
+    """A named thread that calls ``step`` whenever it is woken or the interval has passed.
+
+    An interval that may change is given by a function.
+    """
 
     def __init__(
         self,
         name: str,
         step: Callable[[], object],
         *,
-        interval_ms: int,
+        interval_ms: int | Callable[[], int],
         wake: threading.Event | None = None,
     ) -> None:
         self._step = step
-        self._interval = interval_ms / 1000
+        self._interval_ms = interval_ms
         self._wake = wake or threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -38,7 +41,8 @@ class Service:
 
     def _run(self) -> None:
         while not self._stopping:
-            self._wake.wait(self._interval)
+            interval_ms = self._interval_ms
+            self._wake.wait((interval_ms if isinstance(interval_ms, int) else interval_ms()) / 1000)
             self._wake.clear()
             if self._stopping:
                 return

@@ -33,6 +33,7 @@ public final class Scenarios {
         ALL.put("transaction", Transactions::run);
         ALL.put("rebalance", Consuming::rebalance);
         ALL.put("delayed", Sending::delayed);
+        ALL.put("timed", Sending::timed);
         ALL.put("sync", Sending::sync);
         ALL.put("async", Sending::async);
         ALL.put("oneway", Sending::oneway);

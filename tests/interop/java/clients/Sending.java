@@ -8,6 +8,7 @@ import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /** Every way to send. */
@@ -107,5 +108,32 @@ final class Sending {
             session.sent(producer.send(message));
         }
         session.readAll(session.topic(), 3);
+    }
+
+    /** By the properties that release 5 writes for a time of delivery; 4.9 has no methods for it. */
+    static void timed(Session session) throws Exception {
+        session.createTopic(session.topic(), 1);
+        DefaultMQProducer producer = session.producer();
+        Message late = session.message(4);
+        long due = System.currentTimeMillis() + 4000;
+        MessageAccessor.putProperty(late, "TIMER_DELIVER_MS", Long.toString(due));
+        SendResult first = producer.send(late);
+        session.sent(first);
+        Message cancelled = session.message(3);
+        MessageAccessor.putProperty(cancelled, "TIMER_DELIVER_MS", Long.toString(due));
+        String id = producer.send(cancelled, new MessageQueue(
+                session.topic(), first.getMessageQueue().getBrokerName(), 0)).getMsgId();
+        Message cancelling = session.message(9);
+        MessageAccessor.putProperty(cancelling, "TIMER_DELIVER_MS", Long.toString(due));
+        MessageAccessor.putProperty(cancelling, "TIMER_DEL_UNIQKEY", id);
+        producer.send(cancelling);
+        Message sooner = session.message(2);
+        MessageAccessor.putProperty(sooner, "TIMER_DELAY_SEC", "2");
+        session.sent(producer.send(sooner));
+        Message soon = session.message(1);
+        MessageAccessor.putProperty(soon, "TIMER_DELAY_MS", "1000");
+        session.sent(producer.send(soon));
+        session.sent(producer.send(session.message(0)));
+        session.readAll(session.topic(), 4);
     }
 }

@@ -1,6 +1,7 @@
 """The JSON bodies of requests and answers, one module per family."""
 
 __all__ = [
+    "delays",
     "dialect",
     "groups",
     "heartbeat",

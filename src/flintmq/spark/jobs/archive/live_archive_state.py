@@ -12,16 +12,18 @@ from typing import Any, Final
 from flintmq.format import fastjson
 from flintmq.format.errors import FormatError
 from flintmq.format.stored.consume_queue import UNIT_SIZE
+from flintmq.format.wire.bodies.delays import WAITING_MEMBER
 from flintmq.format.wire.bodies.dialect import loads_body
 from flintmq.format.wire.codes import RequestCode
 from flintmq.model.message_queue import MessageQueue
-from flintmq.model.topics import SCHEDULE_TOPIC
+from flintmq.model.topics import SCHEDULE_TOPIC, WAITING_TOPIC
 from flintmq.settings.property_files import ConfigError, read_properties
 from flintmq.spark.live.cluster import Cluster
 from flintmq.spark.live.errors import FalseAnswerError
 
 CONSUMER_OFFSETS: Final = "consumerOffset.json"
 DELAY_OFFSETS: Final = "delayOffset.json"
+WAITING_STATE: Final = "deliverAt.json"
 _REQUESTS: Final = {
     "topics.json": RequestCode.GET_ALL_TOPIC_CONFIG,
     "subscriptionGroup.json": RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
@@ -76,7 +78,11 @@ def state_files(facts: BrokerFacts, ends: QueueEnds) -> dict[str, bytes]:
     """Return state files for a store that holds queues up to ``ends``."""
     state = dict(facts.state)
     state[CONSUMER_OFFSETS] = {_TABLE: _group_offsets(state[CONSUMER_OFFSETS], ends)}
-    levels = _delay_offsets(state.pop(DELAY_OFFSETS), ends)
+    delayed = state.pop(DELAY_OFFSETS)
+    levels = _delay_offsets(delayed, ends)
+    waiting = _waiting_state(delayed, ends)
+    if waiting:
+        state[WAITING_STATE] = waiting
     # Without the delayed messages, a level begins anew with the first that comes.
     if levels:
         state[DELAY_OFFSETS] = {_TABLE: levels}
@@ -104,6 +110,19 @@ def _delay_offsets(state: Mapping[str, Any], ends: QueueEnds) -> dict[int, int]:
         for level, offset in _numbers(_members(state)).items()
         if (SCHEDULE_TOPIC, level - 1) in ends
     }
+
+
+def _waiting_state(state: Mapping[str, Any], ends: QueueEnds) -> dict[str, Any]:
+    """Return how far messages that name a time were delivered; a Java broker tells nothing."""
+    told = state.get(WAITING_MEMBER)
+    queues = told.get("queues") if isinstance(told, dict) else None
+    kept = {
+        int(name): progress
+        for name, progress in (queues.items() if isinstance(queues, dict) else ())
+        if str(name).isdecimal() and (WAITING_TOPIC, int(name)) in ends
+    }
+    # The restored log has offsets of its own, so its end says nothing.
+    return {**told, "logEnd": 0, "queues": kept} if kept and isinstance(told, dict) else {}
 
 
 def _members(state: Mapping[str, Any]) -> Mapping[Any, Any]:

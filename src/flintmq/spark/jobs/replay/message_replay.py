@@ -22,7 +22,7 @@ from flintmq.spark.options.store_options import OnCorrupt
 from flintmq.spark.runtime.failures import JobError, SqlError, reason_of
 
 PART_SIZE: Final = 64 << 20
-_SYSTEM: Final = names.SYSTEM_TOPICS - {names.BENCHMARK_TOPIC}
+_SYSTEM: Final = (names.SYSTEM_TOPICS | names.NO_SEND_TOPICS) - {names.BENCHMARK_TOPIC}
 _SYSTEM_PREFIXES: Final = (names.RETRY_PREFIX, names.DLQ_PREFIX, names.SYSTEM_PREFIX)
 
 

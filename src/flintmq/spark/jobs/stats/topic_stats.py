@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 
 from flintmq.model.topics import (
     DLQ_PREFIX,
+    DUE_TIME_TOPICS,
     RETRY_PREFIX,
-    SCHEDULE_TOPIC,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
 )
@@ -120,7 +120,7 @@ def measure(spark: SparkSession, request: StatsRequest) -> StatsReport:
 def kind_of(topic: Column) -> Column:
     """Return what the topic of a row is for."""
     return (
-        F.when(topic == SCHEDULE_TOPIC, TopicKind.DELAY.value)
+        F.when(topic.isin(*sorted(DUE_TIME_TOPICS)), TopicKind.DELAY.value)
         .when(topic.startswith(RETRY_PREFIX), TopicKind.RETRY.value)
         .when(topic.startswith(DLQ_PREFIX), TopicKind.DEAD_LETTER.value)
         .when(topic.isin(TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC), TopicKind.TRANSACTION.value)
