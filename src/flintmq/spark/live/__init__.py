@@ -5,6 +5,7 @@ __all__ = [
     "cluster_options",
     "errors",
     "fetch",
+    "kafka_names",
     "live_columns",
     "live_options",
     "live_reader",
