@@ -52,6 +52,7 @@ def test_master_and_slave_are_equal_and_sound(spark: SparkSession, tmp_path: Pat
         cluster.stream.drop_connections()
         for number in range(COUNT):
             cluster.send("orders", b"more %d" % number)
+        cluster.wait_for("later", 1)
         cluster.wait_for_slaves()
     master, slave = tmp_path / "store", tmp_path / "slave-1"
     report = diff(spark, str(master), str(slave), strict=True)

@@ -141,7 +141,7 @@ def test_every_command_of_the_page_runs(
         (["query", "SELECT 1"], EXIT_USAGE, "give a directory"),
         (["stats", "/data", "--namesrv", "a:1"], EXIT_USAGE, "not both"),
         (["stats", "/data", "--option", "a=b"], EXIT_USAGE, "belongs to --namesrv"),
-        (["stats", "--namesrv", "a:1"], EXIT_UNREADABLE, "one of subscribe"),
+        (["stats", "--namesrv", "a:1"], EXIT_USAGE, "--topic"),
     ],
 )
 def test_wrong_usage_is_told_in_one_line(

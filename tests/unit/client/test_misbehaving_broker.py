@@ -27,6 +27,8 @@ from flintmq import (
     PullConsumer,
     PushConsumer,
     ReceivedMessage,
+    SendResult,
+    SendStatus,
     TransactionState,
 )
 from flintmq.format.host import pack_host
@@ -75,6 +77,14 @@ def site() -> Iterator[BadSite]:
 
 QUEUE: Final = MessageQueue(TOPIC, "broker-a", 0)
 MESSAGE: Final = Message(topic=TOPIC, body=b"x")
+TIMED: Final = Message(topic=TOPIC, body=b"x", deliver_at_ms=4_000_000_000_000)
+SENT: Final = SendResult(
+    status=SendStatus.SEND_OK,
+    message_id="U1",
+    offset_message_id="O1",
+    queue=QUEUE,
+    queue_offset=0,
+)
 SHARED: Final[dict[str, Any]] = {
     "subscriptions": {TOPIC: "*"},
     "consume_from": ConsumeFrom.FIRST_OFFSET,
@@ -108,6 +118,7 @@ PRODUCER_CALLS: Final[dict[str, Call]] = {
     "request": lambda it: it.request(MESSAGE, timeout_ms=SHORT_MS),
     "reply": lambda it: it.reply(asked(), b"answer"),
     "queues": lambda it: it.queues(TOPIC),
+    "cancel": lambda it: it.cancel(TIMED, SENT, timeout_ms=SHORT_MS),
 }
 PULL_CALLS: Final[dict[str, Call]] = {
     "queues": lambda it: it.queues(TOPIC),

@@ -5,11 +5,14 @@ Everything else that the commands have in common happens here, once.
 """
 
 import functools
+import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from types import FrameType
+from typing import IO, Any, Final
 
 import click
 
@@ -24,6 +27,9 @@ from flintmq.cli.pipeline.spark_extra import JOB_PACKAGES, require_packages
 from flintmq.offline import OutputError, UnknownIndexShapeError
 from flintmq.spark.runtime.failures import LoggedError, SqlError
 from flintmq.spark.runtime.session_settings import SessionSettings
+
+_SIGNAL_SECONDS: Final = 1.0
+"""How long to wait for a signal that has ended Java already."""
 
 
 class SqlUsageError(click.ClickException):
@@ -104,16 +110,39 @@ def job_command(name: str) -> Callable[[Callable[..., JobOutcome]], click.Comman
 
 
 @contextmanager
+def _noted_interrupts() -> Iterator[threading.Event]:
+    """Yield an event that Ctrl-C sets, besides what it does otherwise."""
+    interrupted = threading.Event()
+    before = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or not callable(before):
+        yield interrupted
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        interrupted.set()
+        before(number, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
 def _told_shortly() -> Iterator[None]:
     """Turn what the user has caused, by wrong usage or by Ctrl-C, into an error of one line."""
     try:
-        yield
+        with _noted_interrupts() as interrupted:
+            try:
+                yield
+            except LoggedError:
+                # Java gets the signal too, and a call to it may fail before we hear of it.
+                if interrupted.wait(_SIGNAL_SECONDS):
+                    raise KeyboardInterrupt from None
+                raise
     except KeyboardInterrupt as error:
-        raise JobInterruptedError from error
-    except LoggedError as error:
-        # What was interrupted in the middle of a call to Spark may fail before it ends.
-        if not isinstance(error.__context__, KeyboardInterrupt):
-            raise
         raise JobInterruptedError from error
     except SqlError as error:
         raise SqlUsageError(printable(str(error))) from error
