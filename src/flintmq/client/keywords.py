@@ -60,6 +60,10 @@ def _unknown(owner: type, name: str, known: Iterable[str]) -> str:
         for parameter in inspect.signature(owner).parameters.values()
         if parameter.kind is parameter.KEYWORD_ONLY
     ]
-    near = difflib.get_close_matches(name, [*named, *known], n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"unknown keyword {name!r}{hint}"
+    return f"unknown keyword {name!r}{nearest_hint(name, [*named, *known])}"
+
+
+def nearest_hint(name: str, known: Iterable[str]) -> str:
+    """Return the question whether the nearest known name was meant; nothing if none is near."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

@@ -13,7 +13,6 @@ The names are those of `ClientOptions`, of `Credentials`, and in the table ``tls
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 import stat
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from flintmq.client.errors import UsageError
+from flintmq.client.keywords import nearest_hint
 from flintmq.client.options import ClientOptions, Credentials
 from flintmq.remoting.tls_files import TlsFiles
 
@@ -117,6 +117,4 @@ def _read(path: Path) -> dict[str, Any]:
 def _check_names(path: Path, given: Mapping[str, object], known: list[str]) -> None:
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise UsageError(f"{path}: unknown option {name!r}{hint}")
+            raise UsageError(f"{path}: unknown option {name!r}{nearest_hint(name, known)}")
