@@ -1,9 +1,9 @@
-"""``verify`` and ``rebuild`` say and write the same, record by record and in machine code."""
+"""The tools for whole stores say and write the same, record by record and in machine code."""
 
 import contextlib
 import dataclasses
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from flintmq.errors import FlintError
 from flintmq.format.delay_levels import DelayLevels
 from flintmq.format.stored.record_layout import QUEUE_OFFSET_AT
+from flintmq.format.sys_flag import host_sizes
 from flintmq.offline import scan
 from flintmq.offline.derive import Derivation
 from flintmq.offline.findings import Findings
@@ -19,6 +20,8 @@ from flintmq.offline.layout import SizeOptions, StoreLayout, find_store
 from flintmq.offline.log_files import LogFiles
 from flintmq.offline.rebuild import rebuild
 from flintmq.offline.regions import Regions
+from flintmq.offline.salvaging.new_log import NewLog
+from flintmq.offline.salvaging.store_salvage import salvage
 from flintmq.offline.scan import LogScan
 from flintmq.offline.verify.store_verify import verify
 from flintmq.store.recovery import bulk_records, fast_walk
@@ -82,12 +85,22 @@ def rebuilt(variant: Variant, files: SimulatedFiles) -> object:
     return dataclasses.replace(report, findings=NOTHING), said(report.findings), made
 
 
+def salvaged(variant: Variant, files: SimulatedFiles) -> object:
+    layout = layout_of(variant, files)
+    try:
+        report = salvage(layout, OUTPUT, delay_levels=levels_of(variant), files=files)
+    except FlintError as error:
+        return str(error)
+    made = {path: files.read(path) for path in paths_of(files, OUTPUT)}
+    return dataclasses.replace(report, findings=NOTHING), said(report.findings), made
+
+
 def levels_of(variant: Variant) -> DelayLevels:
     return DelayLevels.parse(variant.config.delay_levels)
 
 
 def assert_same(variant: Variant, files: SimulatedFiles) -> None:
-    for tool in (verified, rebuilt):
+    for tool in (verified, rebuilt, salvaged):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(scan, "SINGLE_RECORDS_MAX", NEVER)
             one_by_one = tool(variant, files.process_crash_image())
@@ -117,19 +130,39 @@ def test_tools_say_the_same_whatever_is_damaged(
     assert_same(found.variant, files)
 
 
-def renumber(variant: Variant, files: SimulatedFiles, changes: list[tuple[float, int]]) -> None:
-    """Give records at shares of the log other queue offsets, which no checksum covers."""
+class Change(NamedTuple):
+    """Other numbers for the record at a share of the log; no checksum covers them."""
+
+    share: float
+    queue_offset: int
+    half_share: float | None
+    """Where in the log the half message is that the record names."""
+
+
+changes_of_records: Final = st.builds(
+    Change,
+    st.floats(0, 1),
+    st.integers(-2, 12) | st.sampled_from((1 << 40, -(1 << 63))),
+    st.none() | st.floats(0, 1),
+)
+
+
+def renumber(variant: Variant, files: SimulatedFiles, changes: list[Change]) -> None:
     layout = layout_of(variant, files)
     with Regions(files) as regions:
         log = LogFiles(layout, regions)
         records = [record for batch in LogScan(log, check_crc=True).batches() for record in batch]
-        for share, queue_offset in changes:
+        for share, queue_offset, half_share in changes:
             record = records[int(share * (len(records) - 1))]
             file = log.find(record.physical_offset)
             assert file is not None
             with contextlib.closing(files.open(file.path)) as region:
-                at = record.physical_offset - file.first_offset + QUEUE_OFFSET_AT
-                region.write(at, queue_offset.to_bytes(8, "big", signed=True))
+                at = record.physical_offset - file.first_offset
+                region.write(at + QUEUE_OFFSET_AT, queue_offset.to_bytes(8, "big", signed=True))
+                if half_share is not None:
+                    half = records[int(half_share * (len(records) - 1))].physical_offset
+                    at += 60 + sum(host_sizes(record.sys_flag))
+                    region.write(at, half.to_bytes(8, "big"))
 
 
 @settings(
@@ -140,15 +173,9 @@ def renumber(variant: Variant, files: SimulatedFiles, changes: list[tuple[float,
 )
 @given(
     name=st.sampled_from(sorted(VARIANTS)),
-    changes=st.lists(
-        st.tuples(st.floats(0, 1), st.integers(-2, 12) | st.sampled_from((1 << 40, -(1 << 63)))),
-        min_size=1,
-        max_size=8,
-    ),
+    changes=st.lists(changes_of_records, min_size=1, max_size=8),
 )
-def test_tools_say_the_same_of_records_in_wrong_places(
-    name: str, changes: list[tuple[float, int]]
-) -> None:
+def test_tools_say_the_same_of_records_in_wrong_places(name: str, changes: list[Change]) -> None:
     found = stopped(name, cleanly=True)
     files = found.files.process_crash_image()
     renumber(found.variant, files, changes)
@@ -170,3 +197,19 @@ def test_machine_code_is_really_used(name: str, monkeypatch: pytest.MonkeyPatch)
     found = stopped(name, cleanly=True)
     verified(found.variant, found.files.process_crash_image())
     assert sum(counts) > 0
+
+
+@pytest.mark.parametrize("name", sorted(VARIANTS))
+def test_a_salvage_moves_tables_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    moved: list[bool] = []
+    append_sound = NewLog.append_sound
+
+    def counted(self: NewLog, sound: SoundRecords) -> bool:
+        moved.append(append_sound(self, sound))
+        return moved[-1]
+
+    monkeypatch.setattr(NewLog, "append_sound", counted)
+    monkeypatch.setattr(scan, "SINGLE_RECORDS_MAX", 0)
+    found = stopped(name, cleanly=True)
+    salvaged(found.variant, found.files.process_crash_image())
+    assert any(moved)

@@ -13,8 +13,13 @@ if TYPE_CHECKING:
     from flintmq.offline.scan import LoadBulk
 
 
-def bulk_loader(log: LogFiles, delay_levels: DelayLevels, *, lmq: bool) -> LoadBulk:
-    """Return what loads the machine code that reads a log; it knows messages in several queues."""
+def bulk_loader(
+    log: LogFiles, delay_levels: DelayLevels, *, lmq: bool, multi: bool = True
+) -> LoadBulk:
+    """Return what loads the machine code that reads a log.
+
+    Without ``multi`` each record has a unit in its own queue only.
+    """
     return functools.partial(
-        load_bulk_records, delay_levels=delay_levels, multi=True, lmq=lmq, remaining_size=log.size
+        load_bulk_records, delay_levels=delay_levels, multi=multi, lmq=lmq, remaining_size=log.size
     )

@@ -176,6 +176,16 @@ class SoundRecords:
         """The store time of the last record."""
         return int(self._table.store_timestamp[-1])
 
+    @property
+    def data(self) -> Bytes:
+        """The bytes of the file, into which ``table`` leads."""
+        return self._data
+
+    @property
+    def table(self) -> RecordTable:
+        """What the records say, side by side."""
+        return self._table
+
     def release(self) -> None:
         """Let go of the file, so that it can be unmapped; nothing can be read after that."""
         self._data = _NO_BYTES
