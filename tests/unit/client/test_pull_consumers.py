@@ -10,12 +10,14 @@ from flintmq import (
     AsyncLitePullConsumer,
     AsyncPullConsumer,
     ConsumeFrom,
+    Message,
     MessageModel,
     MessageQueue,
     ReceivedMessage,
 )
-from flintmq.client.errors import UsageError
+from flintmq.client.errors import ResponseError, UsageError
 from flintmq.client.pulling.puller import PullStatus
+from flintmq.model.subscription import SQL92
 from tests.kits.broker.remoting_kit import eventually
 from tests.kits.client.consumer_kit import (
     GROUP,
@@ -151,6 +153,23 @@ async def test_subscribing_and_assigning_exclude_each_other(tmp_path: Path) -> N
             await consumer.subscribe(TOPIC)
             with pytest.raises(UsageError, match="either subscribes or assigns"):
                 await consumer.assign([queue(0)])
+
+
+async def test_a_lite_subscription_that_is_refused_leaves_the_others(tmp_path: Path) -> None:
+    """It stayed, and every later subscription was refused with it."""
+    async with site(tmp_path) as here:
+        await here.send(4)
+        await here.producer.send(Message(topic="others", body=b"x"))
+        async with lite(here) as consumer:
+            # The broker of this test has no filters by properties.
+            with pytest.raises(ResponseError):
+                await consumer.subscribe("others", "a = 1", SQL92)
+            await consumer.subscribe(TOPIC)
+            assert set(bodies(await take(consumer, 4))) == numbers(4)
+            with pytest.raises(ResponseError):
+                await consumer.subscribe(TOPIC, "a = 1", SQL92)
+            await here.send(4, start=4)
+            assert set(bodies(await take(consumer, 4))) == numbers(4, start=4)
 
 
 async def test_two_lite_consumers_share_and_what_was_not_consumed_moves_over(

@@ -34,7 +34,6 @@ from flintmq.client.pulling.queue_pulling import PullRules, QueuePulling
 from flintmq.client.pulling.send_back import SendBack
 from flintmq.client.stop_signals import stopping_signals
 from flintmq.client.wall_clock import wall_ms
-from flintmq.errors import FlintError
 from flintmq.format.wire.bodies.heartbeat import CONSUME_TYPES, ConsumerData
 from flintmq.model.subscription import EVERYTHING, TAG
 from flintmq.model.topics import RETRY_PREFIX
@@ -275,15 +274,7 @@ class AsyncPushConsumer(GroupMember):
         All members of a group should have the same subscriptions.
         """
         client = self.client
-        before = self.topics.remove(topic)
-        try:
-            self.topics.add(topic, expression, expression_type)
-            await self.topics.check(client, self.group)
-        except FlintError:
-            self.topics.remove(topic)
-            if before is not None:
-                self.topics.put(before)
-            raise
+        await self.topics.subscribe(client, self.group, topic, expression, expression_type)
         await client.heartbeat()
         await self.rebalance()
 

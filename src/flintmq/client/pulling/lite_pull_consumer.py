@@ -115,6 +115,17 @@ class AsyncLitePullConsumer(GroupMember):
         self._cache = PollCache(self._assignment.queues, self.settings)
         if self._is_sharing:
             await self._join(client)
+        else:
+            self._spawn(self._persist_forever())
+
+    async def _persist_forever(self) -> None:
+        """Commit from time to time while nobody else asks for that: until this joins the group."""
+        while not self._is_member:
+            await asyncio.sleep(self.client.options.offset_interval_ms / 1000)
+            try:
+                await self.persist_offsets()
+            except Exception:
+                logger.exception("offsets not committed: group=%s", self.group)
 
     async def _join(self, client: ClientInstance) -> None:
         await self.topics.check(client, self.group)
@@ -142,13 +153,13 @@ class AsyncLitePullConsumer(GroupMember):
         """Share the queues of a topic with the other members of the group."""
         if not self._is_sharing and self._assignment.queues:
             raise UsageError("queues are assigned: a consumer either subscribes or assigns")
-        self.topics.add(topic, expression, expression_type)
+        client = self.client
+        await self.topics.subscribe(client, self.group, topic, expression, expression_type)
         self._is_sharing = True
         if not self._is_member:
-            await self._join(self.client)
+            await self._join(client)
             return
-        await self.topics.check(self.client, self.group)
-        await self.client.heartbeat()
+        await client.heartbeat()
         await self.rebalance()
 
     async def assign(self, queues: Iterable[MessageQueue], expression: str = EVERYTHING) -> None:
@@ -282,8 +293,8 @@ class AsyncLitePullConsumer(GroupMember):
         if offsets is None:
             await self._commit_given()
             return
-        for queue in offsets:
-            self._cache.noted(queue)
+        for queue, offset in offsets.items():
+            self._cache.committed(queue, offset)
         await _all(self.offsets.commit(queue, offset) for queue, offset in offsets.items())
 
     async def _commit_given(self) -> None:
