@@ -334,7 +334,9 @@ class AsyncPushConsumer(GroupMember):
 
     async def move(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Consume queues from given offsets on; those of other members are left alone."""
-        await self._assignment.move(offsets)
+        # The broker that asks may be gone before the queues are restarted: then whoever serves its
+        # request is cancelled, and queues would stay dropped.
+        await asyncio.shield(self._spawn(self._assignment.move(offsets)))
 
     async def hand_over(self, message: ReceivedMessage) -> Outcome:
         """Call the handler for one message that did not come by a pull."""

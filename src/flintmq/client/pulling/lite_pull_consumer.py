@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias, Unpack
@@ -16,6 +17,7 @@ from flintmq.client.errors import UsageError
 from flintmq.client.keywords import KeywordSorter
 from flintmq.client.namespaces import wrap
 from flintmq.client.options import ClientOptions
+from flintmq.client.own_threads import is_own_end
 from flintmq.client.pulling.lite_pull_settings import LitePullArguments, LitePullSettings
 from flintmq.client.pulling.poll_cache import PollCache
 from flintmq.client.pulling.queue_pulling import PullRules, QueuePulling
@@ -183,7 +185,8 @@ class AsyncLitePullConsumer(GroupMember):
         """Return the queues of a topic, and have a function called whenever they change.
 
         It is asked after every ``route_interval_ms``.  The function is called in the event loop and
-        must not block; what it raises is logged.
+        must not block; a coroutine function may wait, for example for `assign`.  What it raises is
+        logged.
         """
         queues = await self.queues(topic)
         self._spawn(self._watch(topic, listener, set(queues)))
@@ -200,10 +203,20 @@ class AsyncLitePullConsumer(GroupMember):
             if set(queues) == known:
                 continue
             known = set(queues)
-            try:
-                listener(topic, queues)
-            except Exception:
-                logger.exception("a listener for queues has failed: topic=%s", topic)
+            await self._tell(listener, topic, queues)
+
+    @staticmethod
+    async def _tell(listener: QueueListener, topic: str, queues: list[MessageQueue]) -> None:
+        task = asyncio.current_task()
+        try:
+            answer = listener(topic, queues)
+            if inspect.isawaitable(answer):
+                await answer
+        except BaseException as error:
+            # SystemExit and KeyboardInterrupt of a task would end the loop.
+            if is_own_end(error, task):
+                raise
+            logger.exception("a listener for queues has failed: topic=%s", topic)
 
     # -- messages ----------------------------------------------------------------------------
 
