@@ -12,6 +12,7 @@ from flintmq.client.assigning.assignment import Assignment
 from flintmq.client.assigning.consume_from import QueueBounds
 from flintmq.client.assigning.group_member import GroupMember
 from flintmq.client.assigning.local_offsets import group_offsets, lasting_options
+from flintmq.client.assigning.offset_store import check_offset
 from flintmq.client.assigning.sharing import SharingRules
 from flintmq.client.errors import UsageError
 from flintmq.client.keywords import KeywordSorter
@@ -306,6 +307,8 @@ class AsyncLitePullConsumer(GroupMember):
         if offsets is None:
             await self._commit_given()
             return
+        for offset in offsets.values():
+            check_offset(offset)
         for queue, offset in offsets.items():
             self._cache.committed(queue, offset)
         await _all(self.offsets.commit(queue, offset) for queue, offset in offsets.items())
