@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from flintmq.metrics.families import FamilySource, FamilySteps
+    from flintmq.metrics.metrics_endpoint import MetricsEndpoint
     from flintmq.metrics.readiness import ReadinessCheck
     from flintmq.remoting.server import RemotingServer
 
@@ -25,7 +26,7 @@ async def run_metrics(
     *,
     labels: Mapping[str, str],
     checks: Mapping[str, ReadinessCheck],
-) -> AsyncIterator[str | None]:
+) -> AsyncIterator[MetricsEndpoint | None]:
     """Show metrics and health while the context lasts, if the settings say so; yield where.
 
     ``labels`` are those that every series of the server has.
@@ -41,7 +42,7 @@ async def run_metrics(
     shown = Exposed(exposition.exposition, maker, sources, checks)
     bound = bind(settings.metrics_host, settings.metrics_port)
     async with MetricsEndpoint.listen(bound, shown) as endpoint:
-        yield endpoint.address
+        yield endpoint
 
 
 def server_source(server: RemotingServer) -> FamilySource:
