@@ -49,6 +49,7 @@ from flintmq.model.topics import DUE_TIME_TOPICS, TRACE_TOPIC, TRANS_HALF_TOPIC
 from flintmq.remoting import ConnectionLostError, RemotingServer
 from flintmq.remoting.fair_turns import FairTurns
 from flintmq.remoting.refusal_counts import RefusalCounts
+from flintmq.remoting.request_latencies import RequestLatencies
 from flintmq.remoting.server_limits import server_limits
 from flintmq.remoting.tls_setup import outgoing_tls, server_tls
 from flintmq.settings.access_settings import access_file
@@ -248,6 +249,7 @@ def _make_context(
     slaves = SlaveTable(lag_size_max=store.config.ha_slave_lag_size_max)
 
     watchdog = TurnWatchdog(config.long_turn_ms)
+    turns = _watched_turns(watchdog)
     statistics = BrokerStatistics(
         cluster=config.cluster, now_ms=clock.now_ms, has_queues=config.detail_statistics
     )
@@ -272,7 +274,8 @@ def _make_context(
         statistics=statistics,
         daily=DailyTotals(statistics, now_ms=clock.now_ms),
         watchdog=watchdog,
-        turns=_watched_turns(watchdog),
+        turns=turns,
+        latencies=RequestLatencies(turns),
         refused=refused,
         store_host=packed_host(config.ip1, config.listen_port),
         address=f"{config.ip1}:{config.listen_port}",

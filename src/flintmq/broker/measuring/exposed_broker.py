@@ -89,6 +89,7 @@ def _sources(context: BrokerContext, server: RemotingServer) -> list[FamilySourc
     # Only a broker that shows metrics loads what reads them.
     from flintmq.broker.measuring.lag_metrics import client_source, lag_source
     from flintmq.broker.measuring.runtime_metrics import broker_source, exporter_source
+    from flintmq.broker.measuring.size_metrics import size_source
     from flintmq.broker.measuring.store_metrics import store_source
     from flintmq.broker.measuring.topic_metrics import counter_source, topic_source
 
@@ -101,6 +102,7 @@ def _sources(context: BrokerContext, server: RemotingServer) -> list[FamilySourc
         lag_source(context),
         client_source(context),
         exporter_source(context),
+        size_source(context.store),
     ]
 
 
