@@ -38,7 +38,18 @@ SETTINGS: Final = {
     "mappedFileSizeCommitLog": 1 << 20,
     "maxHashSlotNum": 1000,
     "maxIndexNum": 4000,
+    "traceTopicEnable": "true",
+    "aclEnable": "true",
 }
+ACCOUNTS: Final = """\
+globalWhiteRemoteAddresses:
+- 127.0.0.1
+accounts:
+- accessKey: operator
+  secretKey: 12345678
+  admin: true
+"""
+"""Java lets everybody do everything who comes from a white address."""
 ERROR: Final = re.compile(r"^\s+at org\.apache|\w+Exception:|command failed", re.MULTILINE)
 
 
@@ -63,6 +74,9 @@ class Parity:
 def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[JavaAdmin, JavaCluster, Path]]:
     toolchain = JavaToolchain.find()
     work = tmp_path_factory.mktemp("parity")
+    accounts = work / "home" / "conf" / "plain_acl.yml"
+    accounts.parent.mkdir(parents=True)
+    accounts.write_text(ACCOUNTS)
     with (
         JavaCluster(work / "store", SETTINGS, work_directory=work, toolchain=toolchain) as cluster,
         JavaAdmin(toolchain, work / "tools") as admin,
@@ -388,6 +402,58 @@ def test_exports(parity: Parity) -> None:
     for broker, settings in theirs["brokerConfigs"].items():
         for key, value in settings.items():
             assert ours["brokerConfigs"][broker].get(key) == value, key
+
+
+def test_versions_of_accounts(parity: Parity) -> None:
+    (line, _) = rows_of(parity.told("clusterAclConfigVersion", "-c", "DefaultCluster"))
+    (row,) = parity.cli.rows("clusterAclConfigVersion", "-c", "DefaultCluster")
+    names = ("cluster", "broker", "address", "file", "counter")
+    assert line == [*(str(row[name]) for name in names), *shown_time(row["changedAt"])[:-4].split()]
+
+
+def test_measures_of_a_cluster(parity: Parity) -> None:
+    where = {name: parity.work / f"measures-{name}" for name in ("theirs", "ours")}
+    for path in where.values():
+        path.mkdir()
+    parity.told("exportMetrics", "-c", "DefaultCluster", "-f", str(where["theirs"]))
+    parity.cli.rows("exportMetrics", "-c", "DefaultCluster", "-f", str(where["ours"]))
+    theirs, ours = (json.loads((one / "metrics.json").read_text()) for one in where.values())
+    del ours["exportTime"]
+    for report in (theirs, ours):  # Rates go on from one export to the next.
+        for rates in (
+            report["evaluateReport"]["broker-a"]["runtimeQuota"]["tps"],
+            report["totalData"]["totalTps"],
+        ):
+            rates.update(dict.fromkeys(rates, 0.0))
+    assert ours == theirs
+
+
+def test_the_trace_of_a_message(parity: Parity) -> None:
+    namesrv, got, topic = parity.cli.namesrv, list[ReceivedMessage](), "watched"
+    parity.cli.change("updateTopic", "-t", topic, "-c", "DefaultCluster", "-r", "1", "-w", "1")
+    wait_until(lambda: parity.cli.run("topicRoute", "-t", topic).code == 0)
+    with Producer(namesrv=namesrv, group="traced", trace=True) as producer:
+        sent = producer.send(Message(topic=topic, body=b"neither tag nor keys"))
+    with PushConsumer(
+        namesrv=namesrv,
+        group="tracing",
+        subscriptions={topic: "*"},
+        handler=got.append,
+        trace=True,
+        consume_from=ConsumeFrom.FIRST_OFFSET,
+    ):
+        wait_until(lambda: sent.message_id in [one.message_id for one in got])
+    asked = ("queryMsgTraceById", "-i", sent.message_id)
+    wait_until(lambda: len(parity.cli.run(*asked, "-o", "json").envelope["rows"]) == 2)
+    ours = [
+        [
+            *(row["kind"], row["group"], row["client"].partition(":")[0]),
+            *shown_time(row["happenedAt"])[:-4].split(),
+            *(f"{row['costMs']}ms", row["status"]),
+        ]
+        for row in parity.cli.rows(*asked)
+    ]
+    assert rows_of(parity.told(*asked)) == ours
 
 
 # -- what changes something, on a Java cluster ------------------------------------------------
