@@ -27,8 +27,9 @@ from flintmq.cli.contexts.context_file import client_options
 from flintmq.cli.exit_codes import EXIT_FINE, EXIT_USAGE
 from flintmq.cli.output.console import write_line
 from flintmq.cli.output.text import printable
-from flintmq.client.errors import NoNameServerError
+from flintmq.client.errors import NoNameServerError, ResponseError
 from flintmq.errors import FlintError
+from flintmq.format.wire.codes import ResponseCode
 from flintmq.remoting import ConnectError
 
 Work: TypeAlias = Callable[..., Awaitable[CommandReport]]
@@ -234,10 +235,10 @@ class _Running:
         for line in report_lines(self._name, report, self._frame.output):
             write_line(line)
         for where, error in report.failures:
-            click.echo(f"flintmq: {where}: {printable(str(error))}", err=True)
+            complain(error, where)
         for one in report.rows:
             if isinstance(one, AdminChange) and one.error is not None:
-                click.echo(f"flintmq: {one.target}: {printable(str(one.error))}", err=True)
+                complain(one.error, one.target)
         return report.code
 
 
@@ -254,12 +255,14 @@ def _agreed(name: str, plan: CommandReport) -> bool:
     return sys.stdin.isatty() and click.confirm("Do it?", err=True)
 
 
-def complain(error: FlintError) -> None:
+def complain(error: FlintError, where: str = "") -> None:
     """Tell an error on one line: the cause and, where it is known, the next step."""
     step = ""
     if isinstance(error, NoNameServerError):
         step = "; see -n, --context and NAMESRV_ADDR, and whether the name server runs"
     elif isinstance(error, ConnectError):
         step = "; see whether it runs and can be reached from here"
-    text = " ".join(str(error).split())
+    elif isinstance(error, ResponseError) and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        step = "; its release, which clusterList shows, has no such request"
+    text = " ".join(f"{where}: {error}".split() if where else str(error).split())
     click.echo(f"flintmq: {printable(text)}{step}", err=True)
