@@ -119,6 +119,7 @@ class Admin(InThread[AsyncAdmin]):
     queue_units = _blocking(AsyncAdmin.queue_units)
     message_trace = _blocking(AsyncAdmin.message_trace)
     dead_letters = _blocking(AsyncAdmin.dead_letters)
+    scan_dead_letters = _blocking(AsyncAdmin.scan_dead_letters)
     replay_dead_letters = _blocking(AsyncAdmin.replay_dead_letters)
     # Statistics, probes, exports
     broker_counter = _blocking(AsyncAdmin.broker_counter)
