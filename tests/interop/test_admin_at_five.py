@@ -9,8 +9,8 @@ from typing import Final
 import pytest
 
 from flintmq import SendResult
-from tests.interop.test_admin_parity import GROUP, SETTINGS, TOPIC, set_up
 from tests.kits.admin.admin_kit import AdminCli
+from tests.kits.admin.compared_cluster import GROUP, SETTINGS, TOPIC, set_up
 from tests.kits.processes.java_cluster import HOST, JavaCluster
 from tests.kits.processes.java_toolchain import JavaToolchain
 

@@ -25,31 +25,13 @@ from flintmq import (
 )
 from flintmq.testing import EmbeddedCluster
 from tests.kits.admin.admin_kit import AdminCli, wait_until
+from tests.kits.admin.compared_cluster import ACCOUNTS, GROUP, SETTINGS, TOPIC, set_up
 from tests.kits.processes.java_admin import JavaAdmin
 from tests.kits.processes.java_cluster import HOST, JavaCluster
 from tests.kits.processes.java_toolchain import JavaToolchain
 
 pytestmark = pytest.mark.interop
 
-TOPIC: Final = "orders"
-GROUP: Final = "readers"
-SETTINGS: Final = {
-    "brokerName": "broker-a",
-    "mappedFileSizeCommitLog": 1 << 20,
-    "maxHashSlotNum": 1000,
-    "maxIndexNum": 4000,
-    "traceTopicEnable": "true",
-    "aclEnable": "true",
-}
-ACCOUNTS: Final = """\
-globalWhiteRemoteAddresses:
-- 127.0.0.1
-accounts:
-- accessKey: operator
-  secretKey: 12345678
-  admin: true
-"""
-"""Java lets everybody do everything who comes from a white address."""
 ERROR: Final = re.compile(r"^\s+at org\.apache|\w+Exception:|command failed", re.MULTILINE)
 
 
@@ -94,52 +76,6 @@ def parity(java: tuple[JavaAdmin, JavaCluster, Path]) -> Iterator[Parity]:
         sent = set_up(stack, AdminCli(namesrv))
         broker = f"{HOST}:{cluster.broker_port}"
         yield Parity(admin, AdminCli(namesrv), broker, work, sent)
-
-
-def set_up(stack: ExitStack, cli: AdminCli) -> list[SendResult]:
-    """Give a cluster a topic with messages, a group that consumes, one that is behind."""
-    namesrv = cli.namesrv
-    cli.change("updateTopic", "-t", TOPIC, "-c", "DefaultCluster", "-r", "2", "-w", "2")
-    cli.change("updateSubGroup", "-g", GROUP, "-c", "DefaultCluster")
-    cli.change("updateSubGroup", "-g", "behind", "-c", "DefaultCluster")
-    # mqadmin asks the brokers of the retry topic, which the first member makes.
-    cli.change("updateTopic", "-t", "%RETRY%behind", "-c", "DefaultCluster", "-r", "1", "-w", "1")
-    for topic in (TOPIC, "%RETRY%behind"):
-        wait_until(lambda topic=topic: cli.run("topicRoute", "-t", topic).code == 0)  # type: ignore[misc]
-    producer = stack.enter_context(
-        Producer(namesrv=namesrv, group="makers", heartbeat_interval_ms=50)
-    )
-    sent = [
-        producer.send(
-            Message(topic=TOPIC, body=b"body %d" % n, tag=f"t{n % 2}", keys=[f"k{n}", "all"])
-        )
-        for n in range(10)
-    ]
-    got: list[ReceivedMessage] = []
-    stack.enter_context(
-        PushConsumer(
-            namesrv=namesrv,
-            group=GROUP,
-            subscriptions={TOPIC: "t0 || t1"},
-            handler=got.append,
-            consume_from=ConsumeFrom.FIRST_OFFSET,
-            offset_interval_ms=50,
-            client_ip="127.0.0.1",
-        )
-    )
-    with PullConsumer(namesrv=namesrv, group="behind") as pulling:
-        for queue in pulling.queues(TOPIC):
-            pulling.commit(queue, 2)
-    wait_until(lambda: len(got) == len(sent))
-    wait_until(lambda: progress(cli) == 0)
-    asked = ("producerConnection", "-g", "makers", "-t", TOPIC)
-    wait_until(lambda: cli.run(*asked).code == 0)
-    return sent
-
-
-def progress(cli: AdminCli) -> int:
-    done = cli.run("consumerProgress", "-g", GROUP, "-o", "json")
-    return int(done.envelope["summary"]["diffTotal"]) if done.code == 0 else -1
 
 
 def rows_of(text: str) -> list[list[str]]:

@@ -57,6 +57,7 @@ class Admin(InThread[AsyncAdmin]):
     places = _blocking(AsyncAdmin.places)
     # Topics
     topics = _blocking(AsyncAdmin.topics)
+    topic_status_by_broker = _blocking(AsyncAdmin.topic_status_by_broker)
     topic_uses = _blocking(AsyncAdmin.topic_uses)
     topic_route = _blocking(AsyncAdmin.topic_route)
     topic_places = _blocking(AsyncAdmin.topic_places)

@@ -30,7 +30,7 @@ from flintmq.cli.output.text import printable
 from flintmq.client.errors import NoNameServerError, ResponseError
 from flintmq.errors import FlintError
 from flintmq.format.wire.codes import ResponseCode
-from flintmq.remoting import ConnectError
+from flintmq.remoting import AnswerTimeoutError, ConnectError
 
 Work: TypeAlias = Callable[..., Awaitable[CommandReport]]
 
@@ -283,6 +283,8 @@ def complain(error: FlintError, where: str = "") -> None:
         step = "; see -n, --context and NAMESRV_ADDR, and whether the name server runs"
     elif isinstance(error, ConnectError):
         step = "; see whether it runs and can be reached from here"
+    elif isinstance(error, AnswerTimeoutError):
+        step = "; see whether it hangs, or give it more time with --timeout"
     elif isinstance(error, ResponseError) and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
         step = "; its release, which clusterList shows, has no such request"
     text = " ".join(f"{where}: {error}".split() if where else str(error).split())

@@ -130,6 +130,7 @@ async def query_by_key(
             "matched": len(found.messages),
             "complete": found.is_complete,
         },
+        failures=found.failures,
     )
 
 
