@@ -97,6 +97,7 @@ async def bench(
     return CommandReport(
         rows=[figures],
         table_rows=[{"figure": name, "value": value} for name, value in flat.items()],
+        failures=[] if meter.last_error is None else [(topic, meter.last_error)],
         exit_code=code,
     )
 
