@@ -53,6 +53,8 @@ class KeySearch:
     """How many messages brokers have sent: keys of one hash come together."""
     is_complete: bool
     """Whether there are no more of them within the times that were asked for."""
+    failures: Sequence[tuple[str, FlintError]] = ()
+    """The brokers that did not answer, and why."""
 
 
 class TrackState(Enum):
@@ -166,6 +168,7 @@ class MessageAdmin(TopicAdmin, OffsetAdmin):
             is_complete=not answers.failures
             and all(one.is_complete for one in found)
             and len(messages) <= count_max,
+            failures=[(place.label, error) for place, error in answers.failures],
         )
 
     async def message_by_unique_id(self, topic: str, unique_id: str) -> list[ReceivedMessage]:

@@ -363,33 +363,34 @@ class Connection(asyncio.Protocol):
 
     def process(self, request: ReceivedRequest) -> None:
         """Have an admitted request handled by its processor, alone."""
-        command = request.command
+        command, began = request.command, self._requests.began
         outcome = self._requests.process(self, command)
         if isinstance(outcome, Answer):
             send_answer(self, command, outcome)
+            self._requests.note_answer(command.code, outcome.code, began)
         elif outcome is not None:
-            self._start(command, outcome)
-        else:
-            # It is answered later.  That takes its number and notation, not what it brought.
+            self._start(command, outcome, began)
+        else:  # It is answered later.  That takes its number and notation, not what it brought.
             command.body, command.ext_fields = b"", {}
 
-    def _start(self, command: Command, work: Awaitable[Outcome]) -> None:
+    def _start(self, command: Command, work: Awaitable[Outcome], began: float) -> None:
         if len(self._tasks) >= self._limits.waiting_count_max:
             if asyncio.iscoroutine(work):
                 work.close()
             self._requests.refused.note(WAITING_REQUESTS)
             busy = f"[OVERLOAD]{len(self._tasks)} requests of this connection are waiting"
             return send_answer(self, command, Answer(ResponseCode.SYSTEM_BUSY, remark=busy))
-        self._tasks.add(task := self._loop.create_task(self._finish(command, work)))
+        self._tasks.add(task := self._loop.create_task(self._finish(command, work, began)))
         task.add_done_callback(self._tasks.discard)
 
-    async def _finish(self, command: Command, work: Awaitable[Outcome]) -> None:
+    async def _finish(self, command: Command, work: Awaitable[Outcome], began: float) -> None:
         try:
             answer = await work
         except Exception as error:
             answer = failed(command.code, error)
         if answer is not None:
             send_answer(self, command, answer)
+            self._requests.note_answer(command.code, answer.code, began)
 
     # -- what we ask -------------------------------------------------------------------------
     async def call(

@@ -414,7 +414,7 @@ async def test_the_trace_tells_of_every_send_and_is_found_by_its_keys() -> None:
         (trace,) = mq.messages("RMQ_SYS_TRACE_TOPIC")
     lines = [line.split("\x01") for line in trace.body.decode().split("\x02") if line]
     assert [line[0] for line in lines] == ["Pub", "Pub"]
-    assert lines[0][3:8] == ["traced", "orders", first.message_id, "", "k"]
+    assert lines[0][3:8] == ["traced", "orders", first.message_id, "null", "k"]
     assert (lines[0][9], lines[0][11], lines[1][11]) == ("5", "0", "3")
     assert lines[0][12:] == [first.offset_message_id, "true"]
     assert {first.message_id, "k"} <= set(trace.keys)

@@ -21,7 +21,7 @@ from flintmq.broker.pulling.pull_admission import (
 from flintmq.broker.pulling.pulled_answer import encode_pulled_answer
 from flintmq.broker.statistics.broker_statistics import GotQueue
 from flintmq.format.errors import FormatError
-from flintmq.format.wire.codes import ResponseCode
+from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.headers.pull import PullMessageRequest
 from flintmq.format.wire.remoting_errors import LocalProtocolError
 from flintmq.remoting import RefusedError
@@ -57,6 +57,7 @@ Besides these a kind has the subscription and its type, which may be missing.  T
 pulls of one kind differ in.
 """
 _DIGITS_MAX: Final = 18
+_PULL: Final = int(RequestCode.PULL_MESSAGE)
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
 _FOUND: Final = GetStatus.FOUND
 _FOUND_REMARK: Final = _FOUND.value
@@ -203,6 +204,7 @@ class PullFastPath:
                     next_offset=result.next_begin_offset,
                     seconds=context.clock.monotonic() - began,
                 )
+        context.latencies.note(_PULL, code, context.latencies.began)
         return frame
 
 

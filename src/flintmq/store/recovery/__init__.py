@@ -6,6 +6,7 @@ __all__ = [
     "index_repair",
     "queue_repair",
     "recovery",
+    "recovery_progress",
     "recovery_report",
     "set_aside",
 ]
