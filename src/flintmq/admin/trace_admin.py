@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from flintmq.admin.message_admin import END_OF_TIME_MS, PAGE_COUNT
 from flintmq.admin.scan_admin import ScanAdmin
+from flintmq.client.searching.message_search import END_OF_TIME_MS, PAGE_COUNT
 from flintmq.model.topics import TRACE_TOPIC
 
 if TYPE_CHECKING:

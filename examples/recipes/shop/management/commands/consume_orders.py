@@ -6,7 +6,7 @@ from django.db import close_old_connections
 from flintmq import ConsumeFrom, PushConsumer, ReceivedMessage
 
 
-class Command(BaseCommand):  # type: ignore[misc]  # Django has no type hints
+class Command(BaseCommand):
     """Consumes the topic ``orders``."""
 
     help = "Consume orders until SIGTERM or SIGINT"
