@@ -30,6 +30,7 @@ from flintmq.spark.jobs.archive.record_codec import (
 )
 from flintmq.spark.jobs.archive.restore_plan import Chunk, ChunkGrid, LogPlan
 from flintmq.spark.jobs.rebuild.switch import sync_directory
+from flintmq.spark.runtime.stage_names import stage_name
 
 _ROWS_MAX: Final = 8192
 """So many records are encoded at once."""
@@ -44,7 +45,9 @@ def find_chunks(
         return found
     slices = min(len(files), max(context.defaultParallelism * 4, 1))
     read = FileChunks(str(archive), grid)
-    for file, chunks in context.parallelize(files, slices).map(read).collect():
+    with stage_name(context, "looking where records go"):
+        by_file = context.parallelize(files, slices).map(read).collect()
+    for file, chunks in by_file:
         for chunk in chunks:
             known, holders = found.get(chunk.number, (None, []))
             joined = chunk if known is None else known.joined(chunk)
@@ -92,7 +95,8 @@ def write_log(
     ]  # fmt: skip
     written: list[tuple[int, int]] = []
     if tasks:
-        written = context.parallelize(tasks, len(tasks)).map(ChunkTask.run).collect()
+        with stage_name(context, "writing the log"):
+            written = context.parallelize(tasks, len(tasks)).map(ChunkTask.run).collect()
     for blank in plan.blanks:
         with _log_file(directory, blank.start, file_size) as (descriptor, at):
             _write_all(descriptor, encode_blank(blank.size), at)
