@@ -162,7 +162,9 @@ CHECKS: Final[dict[str, tuple[Callable[[], str], ...]]] = {
     "console": (lambda: check_packages("starlette", "uvicorn"),),
     "docs": (lambda: check_packages("furo", "myst_parser", "sphinx"),),
     "test": (lambda: check_packages("hypothesis", "pytest", "xdist"),),
-    "dev": (lambda: check_packages("hypothesis", "mypy", "pytest", "xdist"),),
+    "dev": (
+        lambda: check_packages("fastapi", "hypothesis", "mypy", "nbclient", "pytest", "xdist"),
+    ),
 }
 """What is tried besides the core, by extra."""
 

@@ -25,7 +25,7 @@ from flintmq.model.topics import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from flintmq.admin.admin_base import BrokerPlace
+    from flintmq.client.searching.broker_places import BrokerPlace
     from flintmq.model.group_config import GroupConfig
     from flintmq.model.topic_config import TopicConfig
 

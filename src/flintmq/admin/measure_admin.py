@@ -12,8 +12,8 @@ from flintmq.model.topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, TRANS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from flintmq.admin.admin_base import BrokerPlace
     from flintmq.admin.statistics_admin import BrokerCounter
+    from flintmq.client.searching.broker_places import BrokerPlace
 
 
 class MeasureAdmin(ExportAdmin):

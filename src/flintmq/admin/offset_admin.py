@@ -21,7 +21,7 @@ from flintmq.model.message_queue import MessageQueue
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from flintmq.admin.admin_base import BrokerPlace
+    from flintmq.client.searching.broker_places import BrokerPlace
 
 NEWEST: Final = -1
 """Stands for the end of queues where a time is asked for."""

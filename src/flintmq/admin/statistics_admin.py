@@ -14,7 +14,7 @@ from flintmq.format.wire.headers.admin import BrokerStatsRequest
 from flintmq.model.topics import DLQ_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
-    from flintmq.admin.admin_base import Answers, BrokerPlace
+    from flintmq.client.searching.broker_places import Answers, BrokerPlace
 
 TOPIC_PUT: Final = "TOPIC_PUT_NUMS"
 GROUP_GET: Final = "GROUP_GET_NUMS"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
-from flintmq.admin.admin_base import AdminBase, Answers, BrokerPlace
+from flintmq.admin.admin_base import AdminBase
 from flintmq.admin.admin_errors import MissingError, is_absence
 from flintmq.admin.changes import AdminChange, PlannedChange, carry_out, plan_each
 from flintmq.client.assigning.strategies import allocate, averagely
 from flintmq.client.errors import ResponseError, UsageError
 from flintmq.client.routing.queue_lists import subscribe_queues
+from flintmq.client.searching.broker_places import Answers, BrokerPlace
 from flintmq.format.topic_names import name_fault
 from flintmq.format.wire.bodies.dialect import Members, loads_body, queue_from
 from flintmq.format.wire.bodies.topics import topic_table_from_json, topic_to_json

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from flintmq.admin.admin_errors import MissingError
-from flintmq.admin.message_admin import END_OF_TIME_MS, PAGE_COUNT
 from flintmq.admin.scan_admin import ScanAdmin
 from flintmq.client.errors import TopicNotExistError
+from flintmq.client.searching.message_search import END_OF_TIME_MS, PAGE_COUNT
 from flintmq.model.topics import TRACE_TOPIC
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ import itertools
 import logging
 from typing import TYPE_CHECKING, Final, Protocol, Unpack
 
-from flintmq.client.client_user import ClientUser
 from flintmq.client.deadline import Deadline
 from flintmq.client.errors import ClientError, UsageError
 from flintmq.client.keywords import KeywordSorter
@@ -35,6 +34,7 @@ from flintmq.client.producing.delivery import Delivery, DeliveryRules
 from flintmq.client.producing.fault_table import FaultTable
 from flintmq.client.producing.producer_settings import ProducerArguments, ProducerSettings
 from flintmq.client.producing.queue_choice import QueueSelector, queue_for_key, selected_queue
+from flintmq.client.searching.message_finder import MessageFinder
 from flintmq.client.tracing.send_trace import SendTrace
 from flintmq.client.tracing.trace import TraceSender
 from flintmq.client.wall_clock import monotonic_ms, wall_ms
@@ -91,7 +91,7 @@ class SendHook(Protocol):
         ...
 
 
-class AsyncProducer(ClientUser):
+class AsyncProducer(MessageFinder):
     """Sends messages of one producer group.
 
     Use it as an async context manager.  ``client`` shares a client with others; without it the

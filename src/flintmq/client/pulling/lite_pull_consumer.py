@@ -19,6 +19,7 @@ from flintmq.client.keywords import KeywordSorter
 from flintmq.client.namespaces import wrap
 from flintmq.client.options import ClientOptions
 from flintmq.client.own_threads import is_own_end
+from flintmq.client.pulling.consume_trace import SUCCESS, ConsumeTrace
 from flintmq.client.pulling.lite_pull_settings import LitePullArguments, LitePullSettings
 from flintmq.client.pulling.poll_cache import PollCache
 from flintmq.client.pulling.queue_pulling import PullRules, QueuePulling
@@ -116,6 +117,10 @@ class AsyncLitePullConsumer(GroupMember):
             now_ms=client.now_ms,
         )
         self._cache = PollCache(self._assignment.queues, self.settings)
+        self._trace: ConsumeTrace | None = None
+        if self.settings.trace:
+            self._trace = ConsumeTrace(client, self.group, topic=self.settings.trace_topic)
+            await self._trace.start()
         if self._is_sharing:
             await self._join(client)
         else:
@@ -144,6 +149,8 @@ class AsyncLitePullConsumer(GroupMember):
             self._note_given()
         await self._assignment.release(closing)
         await self._pulling.close()
+        if self._trace is not None:
+            await self._trace.close(closing)
         await self._leave(client, closing)
 
     async def close(self) -> None:
@@ -233,7 +240,11 @@ class AsyncLitePullConsumer(GroupMember):
         if timeout_ms < 0 or count_max <= 0:
             raise UsageError("a poll needs a count, and a timeout that is not negative")
         self._note_given()
-        return await self._cache.next_batch(count_max=count_max, timeout_ms=timeout_ms)
+        messages = await self._cache.next_batch(count_max=count_max, timeout_ms=timeout_ms)
+        if self._trace is not None and messages:
+            # Nobody says how the user's handling ends: what is given counts as handled, as in Java.
+            self._trace.begin(messages).ended(SUCCESS)
+        return messages
 
     def _note_given(self) -> None:
         """With ``auto_commit``, count what was given as consumed."""

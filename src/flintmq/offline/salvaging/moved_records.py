@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from flintmq.format.stored.record import CheckedRecord
     from flintmq.kernels.compiled import Bytes, Longs
-    from flintmq.offline.salvaging.new_log import QueueNumbering
+    from flintmq.offline.salvaging.queue_numbering import QueueNumbering
     from flintmq.store.recovery.bulk_records import SoundRecords
 
 LONG_SIZE: Final = 8

@@ -23,7 +23,8 @@ from flintmq.offline.layout import QueueKey, SizeOptions, StoreLayout, find_stor
 from flintmq.offline.log_files import LogFiles
 from flintmq.offline.rebuild import check_output, derive_views
 from flintmq.offline.regions import Regions
-from flintmq.offline.salvaging.new_log import NewLog, QueueNumbering
+from flintmq.offline.salvaging.new_log import NewLog
+from flintmq.offline.salvaging.queue_numbering import QueueNumbering
 from flintmq.offline.salvaging.salvaged_state import copy_state
 from flintmq.offline.scan import LogScan, Progress
 from flintmq.offline.set_aside_files import set_aside_logs
