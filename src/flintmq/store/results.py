@@ -150,6 +150,7 @@ class GetResult:
         "min_offset",
         "next_begin_offset",
         "pieces",
+        "read_us",
         "status",
         "suggest_slave",
         "total_size",
@@ -166,6 +167,8 @@ class GetResult:
         """Whole records in the order of the queue; those that lie side by side are one piece."""
         self._queue_offsets: list[int] | range = []
         self.total_size = 0
+        self.read_us = 0
+        """Microseconds that the read has taken, where the store has measured them."""
         self.suggest_slave = False
         self._held: list[MappedFile] = []
         self._messages: list[memoryview] | None = None

@@ -18,6 +18,7 @@ from flintmq.store.reading.cold_reads import ColdReads
 from flintmq.store.reading.contiguous_read import read_claim, read_contiguous
 from flintmq.store.reading.held_log import HeldLog, TransferLimits
 from flintmq.store.reading.message_filter import SCAN_COUNT_MAX
+from flintmq.store.reading.read_engines import read_loader
 from flintmq.store.reading.time_search import nearest_offset
 from flintmq.store.results import GetResult, GetStatus
 
@@ -83,6 +84,7 @@ class StoreReader:
         self._queues = queues
         self._index = index
         self.cold_reads = ColdReads(config, log)
+        self._engine = read_loader(machine_code=config.machine_code)
         self._hot_size = physical_memory() * config.memory_ratio // 100
         self._keeps_offset = (
             config.broker_role is BrokerRole.SLAVE and not config.offset_check_in_slave
@@ -150,7 +152,7 @@ class StoreReader:
         With ``only_resident`` it is None too if the disk would have to be waited for.
         """
         queue = self._queues.get(topic, queue_id)
-        if queue is None or self._has_too_many_light_queues(topic):
+        if queue is None or (self._config.enable_lmq and self._has_too_many_light_queues(topic)):
             return None
         least, end = queue.min_offset, queue.max_offset
         if not least <= offset < end:
@@ -225,6 +227,7 @@ class StoreReader:
                     config=self._config,
                     log=self._log,
                     hot_size=self._hot_size,
+                    engine=self._engine.get(),
                 )
                 if not is_read:
                     self._read_one_by_one(result, queue, units, count_max, message_filter)
