@@ -16,12 +16,12 @@ from flintmq.kernels.checked_access import checked_loader
 from flintmq.kernels.queue_reads import find_pieces
 from flintmq.store.message_store import MessageStore
 from flintmq.store.reading import store_reader as reading
-from flintmq.store.reading.contiguous_read import ReadEngine, read_contiguous
-from flintmq.store.reading.read_engines import load_compiled_read
+from flintmq.store.reading.compiled_read import CompiledRead
+from flintmq.store.reading.contiguous_read import read_contiguous
 from flintmq.store.results import GetResult
 from tests.kits.store.store_kit import batch, message, open_store
 
-ENGINES: Final = [None, load_compiled_read()]
+ENGINES: Final = [None, CompiledRead()]
 """Python, and machine code."""
 COUNTS: Final = st.sampled_from([-1, 0, 1, 2, 5, 8, 32, 32, 32])
 
@@ -30,17 +30,26 @@ COUNTS: Final = st.sampled_from([-1, 0, 1, 2, 5, 8, 32, 32, 32])
 def counted_stretches(taken: list[bool]) -> Iterator[None]:
     """Note which reads are taken at once."""
 
+    by_machine_code = CompiledRead.read
+
     def counted(*args: Any, **options: Any) -> bool:
         taken.append(read_contiguous(*args, **options))
         return taken[-1]
 
+    def counted_engine(*args: Any, **options: Any) -> GetResult | None:
+        found = by_machine_code(*args, **options)
+        if found is not None:
+            taken.append(True)
+        return found
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reading, "read_contiguous", counted)
+        patch.setattr(CompiledRead, "read", counted_engine)
         yield
 
 
-def use_engine(store: MessageStore, engine: ReadEngine | None) -> None:
-    store.reader._engine = LoadOnDemand(load_compiled_read, ask_count=0)
+def use_engine(store: MessageStore, engine: CompiledRead | None) -> None:
+    store.reader._engine = LoadOnDemand(CompiledRead, ask_count=0)
     store.reader._engine._loaded = engine
 
 
@@ -65,6 +74,7 @@ def facts(result: GetResult | None) -> dict[str, Any]:
 def one_by_one(store: MessageStore, queue_id: int, offset: int, count: int) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reading, "read_contiguous", lambda *args, **options: False)
+        patch.setattr(CompiledRead, "read", lambda *args, **options: None)
         return facts(store.get_messages("T", queue_id, offset, count))
 
 
@@ -135,7 +145,7 @@ def test_a_stretch_is_what_a_read_record_by_record_brings(
     damaged: tuple[int, int, int | None] | None,
     spoiled: tuple[int, int] | None,
     hot_size: int,
-    engine: ReadEngine | None,
+    engine: CompiledRead | None,
 ) -> None:
     with open_store(**settings) as store:
         use_engine(store, engine)
@@ -158,7 +168,7 @@ def test_a_stretch_is_what_a_read_record_by_record_brings(
 @pytest.mark.parametrize("at", [0, 3, 28, 35])
 @pytest.mark.parametrize("sizes", [[7, 7, 7, 7], [7, 8, 9, 10]])
 def test_a_record_that_denies_its_place_is_passed_over(
-    sizes: list[int], at: int, engine: ReadEngine | None
+    sizes: list[int], at: int, engine: CompiledRead | None
 ) -> None:
     taken: list[bool] = []
     with open_store() as store, counted_stretches(taken):
@@ -172,7 +182,7 @@ def test_a_record_that_denies_its_place_is_passed_over(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_plain_reads_are_taken_at_once_at_all(engine: ReadEngine | None) -> None:
+def test_plain_reads_are_taken_at_once_at_all(engine: CompiledRead | None) -> None:
     """Without this the test above would hold for stretches that are never taken."""
     taken: list[bool] = []
     with open_store() as store, counted_stretches(taken):
@@ -185,7 +195,7 @@ def test_plain_reads_are_taken_at_once_at_all(engine: ReadEngine | None) -> None
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_records_side_by_side_are_one_part(engine: ReadEngine | None) -> None:
+def test_records_side_by_side_are_one_part(engine: CompiledRead | None) -> None:
     with open_store() as store:
         use_engine(store, engine)
         fill(store, [(0, 7, 4), (0, 300, 1)])
@@ -197,7 +207,7 @@ def test_records_side_by_side_are_one_part(engine: ReadEngine | None) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_part_does_not_outlive_its_result(engine: ReadEngine | None) -> None:
+def test_a_part_does_not_outlive_its_result(engine: CompiledRead | None) -> None:
     with open_store() as store:
         use_engine(store, engine)
         fill(store, [(0, 7, 4)])

@@ -181,10 +181,14 @@ class GetResult:
         self, file: MappedFile, pieces: list[memoryview], count: int, total_size: int
     ) -> None:
         """Hold the next ``count`` messages, none passed over, all in a file that is held."""
+        self._held.append(file)
+        self.take_pieces(pieces, count, total_size)
+
+    def take_pieces(self, pieces: list[memoryview], count: int, total_size: int) -> None:
+        """Have the next ``count`` messages, none passed over, of files that are held already."""
         first = self.next_begin_offset
         self.next_begin_offset = end = first + count
         self._queue_offsets = range(first, end)
-        self._held.append(file)
         self.pieces = pieces
         self.total_size = total_size
         self.status = GetStatus.FOUND

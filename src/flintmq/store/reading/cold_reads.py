@@ -111,6 +111,20 @@ class ColdReads:
         with file.view[position:units_end] as units:
             return self._cold(self._wanted(units, count, message_filter))
 
+    def are_ready(self, file: MappedFile, position: int, count: int, *, behind_count: int) -> bool:
+        """Return whether a plain pull of ``count`` units need not wait; see `of_pull`."""
+        size = count * UNIT_SIZE
+        if behind_count > RECENT_UNIT_COUNT and not self._is_resident(file, position, size):
+            return False
+        view = file.view
+        first, record_size, _ = UNIT.unpack_from(view, position)
+        if first >= self._written_from and first >= self._log.readable_end - RECENT_SIZE:
+            return True
+        last, last_size, _ = UNIT.unpack_from(view, position + size - UNIT_SIZE)
+        if not 0 <= last - first <= SPAN_SIZE_MAX:
+            return False  # Each record is asked about by itself.
+        return self._cold_range(first, max(last - first + last_size, record_size)) is None
+
     def of_records(self, physical_offsets: Iterable[int]) -> list[ColdRange]:
         """Return what a read of the records at some physical offsets would wait for."""
         return self._cold((offset, RECORD_SIZE_GUESS) for offset in physical_offsets)

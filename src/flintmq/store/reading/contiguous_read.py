@@ -5,7 +5,7 @@ the queue says.  Then no record has to be handled by itself, and records that li
 served as one piece.  The checks are the same as those of a read record by record; where one of
 them fails, `StoreReader` reads record by record.
 
-There are two engines of the same rules: Python, and machine code once it is loaded.
+This is the engine in Python; `CompiledRead` goes by the same rules in machine code.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import functools
 import struct
 from itertools import accumulate, repeat
 from operator import add, ne, sub
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from flintmq.format.stored.consume_queue import UNIT_SIZE, UNIT_TABLE
 from flintmq.format.stored.record_layout import IPV4, RECORD_SIZE_MIN
@@ -30,7 +30,6 @@ CONTIGUOUS_COUNT_MAX: Final = 1024
 _LAYOUT_COUNT_MAX: Final = 64
 """Layouts that are remembered: of units by their number, of records by number and size."""
 
-_OFFSET: Final = UNIT_TABLE.pick("physical_offset")
 _CLAIM: Final = IPV4.pick("size", "physical_offset")
 read_claim: Final = _CLAIM.unpack_from
 """Gives what a record claims: its size and its physical offset."""
@@ -51,25 +50,6 @@ def _claims_layout(size: int, count: int) -> struct.Struct:
     return struct.Struct(">" + f"{_CLAIM.format.removeprefix('>')}{rest}x" * count)
 
 
-class ReadEngine(Protocol):
-    """Machine code for reads."""
-
-    def find(
-        self,
-        units: memoryview,
-        count: int,
-        seen_count: int,
-        log: memoryview,
-        log_size: int,
-        *,
-        log_start: int,
-        lowest: int,
-        size_max: int,
-    ) -> list[int] | None:
-        """Return the size of all records, then where each piece of them begins and ends."""
-        ...
-
-
 def read_contiguous(
     result: GetResult,
     units: memoryview,
@@ -78,7 +58,6 @@ def read_contiguous(
     config: StoreConfig,
     log: CommitLog,
     hot_size: int,
-    engine: ReadEngine | None = None,
 ) -> bool:
     """Put the messages that ``units`` lead to into ``result``, from its next offset on.
 
@@ -89,57 +68,6 @@ def read_contiguous(
         return False
     # The unit behind the last message is where a read record by record stops.
     seen_count = min(count + 1, len(units) // UNIT_SIZE)
-    if engine is None:
-        return _read_in_python(result, units, count, seen_count, config, log, hot_size)
-    return _read_by(engine, result, units, count, seen_count, config, log, hot_size)
-
-
-def _read_by(
-    engine: ReadEngine,
-    result: GetResult,
-    units: memoryview,
-    count: int,
-    seen_count: int,
-    config: StoreConfig,
-    log: CommitLog,
-    hot_size: int,
-) -> bool:
-    """Do what `read_contiguous` does, by machine code."""
-    (first,) = _OFFSET.unpack_from(units)
-    file, readable_end = log.files.find(first), log.readable_end
-    if file is None or not file.hold():
-        return False
-    start, view = file.first_offset, file.view
-    count = min(count, seen_count)
-    found = engine.find(
-        units,
-        count,
-        seen_count,
-        view,
-        max(min(file.readable, readable_end - start), 0),
-        log_start=start,
-        lowest=max(0, readable_end - hot_size),
-        size_max=config.transfer_bytes_in_memory_max,
-    )
-    if found is None:
-        file.release()
-        return False
-    pieces = [view[found[at] : found[at + 1]] for at in range(1, len(found), 2)]
-    # Nothing lies below what memory is taken to hold, so no slave is suggested.
-    result.set_pieces(file, pieces, count, found[0])
-    return True
-
-
-def _read_in_python(
-    result: GetResult,
-    units: memoryview,
-    count: int,
-    seen_count: int,
-    config: StoreConfig,
-    log: CommitLog,
-    hot_size: int,
-) -> bool:
-    """Do what `read_contiguous` does, without machine code."""
     claimed = _units_layout(seen_count).unpack_from(units)
     offsets, sizes = claimed[: 2 * count : 2], claimed[1 : 2 * count : 2]
     side_by_side = tuple(accumulate(sizes, initial=offsets[0]))

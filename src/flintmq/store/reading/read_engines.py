@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from flintmq.kernels.background_load import LoadOnDemand
 
 if TYPE_CHECKING:
-    from flintmq.store.reading.contiguous_read import ReadEngine
+    from flintmq.store.reading.compiled_read import CompiledRead
 
 COMPILED_PROGRAM: Final = (
     "from flintmq.store.reading.compiled_read import CompiledRead; CompiledRead()"
@@ -15,7 +15,7 @@ COMPILED_PROGRAM: Final = (
 """Loads all machine code of reads."""
 
 
-def load_compiled_read() -> ReadEngine:
+def load_compiled_read() -> CompiledRead:
     """Load machine code for reads; it brings numpy and numba with it.
 
     Raises:
@@ -26,7 +26,7 @@ def load_compiled_read() -> ReadEngine:
     return CompiledRead()
 
 
-def read_loader(*, machine_code: bool) -> LoadOnDemand[ReadEngine]:
+def read_loader(*, machine_code: bool) -> LoadOnDemand[CompiledRead]:
     """Return what loads machine code for reads when many were asked for, or never."""
     if not machine_code:
         return LoadOnDemand(load_compiled_read, ask_count=0)

@@ -157,6 +157,18 @@ class StoreReader:
         least, end = queue.min_offset, queue.max_offset
         if not least <= offset < end:
             return None
+        if message_filter is None and (engine := self._engine.get()) is not None:
+            found = engine.read(
+                queue,
+                offset,
+                count_max,
+                config=self._config,
+                log=self._log,
+                hot_size=self._hot_size,
+                cold_reads=self.cold_reads if only_resident else None,
+            )
+            if found is not None:
+                return found
         return self._read_from(queue, offset, count_max, message_filter, least, end, only_resident)
 
     def cold_ranges(
@@ -227,7 +239,6 @@ class StoreReader:
                     config=self._config,
                     log=self._log,
                     hot_size=self._hot_size,
-                    engine=self._engine.get(),
                 )
                 if not is_read:
                     self._read_one_by_one(result, queue, units, count_max, message_filter)
