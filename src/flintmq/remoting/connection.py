@@ -81,6 +81,7 @@ class Connection(asyncio.Protocol):
         self._in_flight = InFlight(self._loop)
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_failed = False
+        self.unknown_reads = 0
         self.lost: asyncio.Future[None] = self._loop.create_future()
         """Done when the connection has ended."""
         self.peer: tuple[str, int] = ("", 0)

@@ -257,9 +257,11 @@ class MessageStore:
             )
         else:
             result = self.reader.get_messages(topic, queue_id, offset, count_max, message_filter)
-        if result is not None or not only_ready:
-            elapsed_us = int((self.clock.monotonic() - began) * 1_000_000)
-            self.statistics.record_get(0 if result is None else len(result), elapsed_us)
+        if result is not None:
+            result.read_us = int((self.clock.monotonic() - began) * 1_000_000)
+            self.statistics.record_get(len(result), result.read_us)
+        elif not only_ready:
+            self.statistics.record_get(0, int((self.clock.monotonic() - began) * 1_000_000))
         return result
 
     def min_offset_in_queue(self, topic: str, queue_id: int) -> int:

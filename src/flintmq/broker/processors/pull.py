@@ -101,7 +101,6 @@ class PullProcessor:
         return self._read(header, admitted)
 
     def _read(self, header: PullMessageRequest, admitted: AdmittedPull) -> Answer:
-        began = self._context.clock.monotonic()
         result = self._context.store.get_messages(
             header.topic,
             header.queue_id,
@@ -136,7 +135,7 @@ class PullProcessor:
             len(result),
             result.total_size,
             next_offset=result.next_begin_offset,
-            seconds=self._context.clock.monotonic() - began,
+            micros=result.read_us,
         )
         return Answer(
             code, answer_header, result.status.value, parts=result.pieces, release=result.release

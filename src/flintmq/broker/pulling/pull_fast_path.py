@@ -76,6 +76,7 @@ class KnownPull(NamedTuple):
     commits: bool
     is_registered: bool
     """Whether the subscription is the one of the group's heartbeats, which may change it."""
+    got_queue: GotQueue
     message_model: str | None
     """How the group consumed when the pull was admitted; groups can be refused one of the ways."""
 
@@ -156,6 +157,7 @@ class PullFastPath:
             admitted=admitted,
             commits=bool(header.sys_flag & COMMIT_OFFSET) and not self._context.is_slave,
             is_registered=is_registered,
+            got_queue=GotQueue(header.topic, header.consumer_group, header.queue_id),
             message_model=None if group is None else group.message_model,
         )
         if _text_length(kind, admitted.subscription) <= KNOWN_TEXT_LENGTH_MAX:
@@ -170,11 +172,10 @@ class PullFastPath:
         self, known: KnownPull, request: ReceivedRequest, offset: int, commit_offset: int
     ) -> bytes | None:
         """Return the frame of the answer, None if the pull is not plain after all."""
-        group, topic, queue_id, count_max, admitted, commits, _, _ = known
+        group, topic, queue_id, count_max, admitted, commits, _, got_queue, _ = known
         context = self._context
         if commits:
             context.offsets.commit(group, topic, queue_id, commit_offset)
-        began = context.clock.monotonic()
         result = context.store.get_messages(
             topic, queue_id, offset, count_max, admitted.message_filter, only_ready=True
         )
@@ -198,11 +199,11 @@ class PullFastPath:
             context.fetched.note(group, topic, queue_id, offset)
             if status is _FOUND:
                 context.statistics.add_get(
-                    GotQueue(topic, group, queue_id),
+                    got_queue,
                     len(result),
                     result.total_size,
                     next_offset=result.next_begin_offset,
-                    seconds=context.clock.monotonic() - began,
+                    micros=result.read_us,
                 )
         context.latencies.note(_PULL, code, context.latencies.began)
         return frame

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Final
 
-from flintmq.format.wire.command import encode_answer_head
-from flintmq.format.wire.frame import HeaderType
+from flintmq.format.wire.command import answer_header_form
+from flintmq.format.wire.frame import FRAME_SIZE_MAX, HeaderType, encode_json_prefix
 from flintmq.format.wire.headers.pull import PullMessageResponse
 from flintmq.remoting import Answer
 
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
     from flintmq.store.results import GetResult
 
 _JSON: Final = HeaderType.JSON
+_EXT_FORM: Final = (
+    '{"suggestWhichBrokerId":"%d","nextBeginOffset":"%d","minOffset":"%d","maxOffset":"%d"}'
+)
+
+_header_form: Final = functools.cache(functools.partial(answer_header_form, ext_form=_EXT_FORM))
+"""Gives the header of an answer by code and remark, of which there are few."""
 
 
 def encode_pulled_answer(
@@ -37,15 +44,12 @@ def encode_pulled_answer(
             max_offset=result.max_offset,
         )
         return Answer(code, header, remark, parts=result.pieces).encode(request.command)
-    head = encode_answer_head(
-        code=code,
-        opaque=request.opaque,
-        remark=remark,
-        ext_json=(
-            f'{{"suggestWhichBrokerId":"{suggested_broker_id}",'
-            f'"nextBeginOffset":"{result.next_begin_offset}",'
-            f'"minOffset":"{result.min_offset}","maxOffset":"{result.max_offset}"}}'
-        ),
-        body_size=result.total_size,
+    head = _header_form(code=code, remark=remark) % (
+        suggested_broker_id,
+        result.next_begin_offset,
+        result.min_offset,
+        result.max_offset,
+        request.opaque,
     )
-    return b"".join((head, *result.pieces))
+    prefix = encode_json_prefix(len(head), result.total_size, FRAME_SIZE_MAX)
+    return b"".join((prefix, head, *result.pieces))

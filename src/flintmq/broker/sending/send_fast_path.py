@@ -306,7 +306,9 @@ class SendFastPath:
             return ()
         self._begin()
         walked = compiled.walk([data for _, data in reads], waits=self._waits)
-        if not walked.send_count or (self._waits and not self._may_wait("", walked.send_count)):
+        if not walked.send_count:
+            return walked.handled
+        if self._waits and not self._may_wait("", walked.send_count):
             return ()
         context = self._context
         hosts = tuple([packed_peer(connection) for connection, _ in reads])
