@@ -149,6 +149,20 @@ async def test_a_topic_that_was_deleted_and_made_again_counts_from_its_start(
     assert sizes.by_topic["orders"].count == 4
 
 
+async def test_a_topic_that_was_deleted_is_forgotten(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        wire, context = await here.client(), here.broker.context
+        sizes = MessageSizes(context.store)
+        await wire.send("orders")
+        assert list(sizes.read())
+        assert list(sizes.by_topic) == ["orders"]
+        context.topics.delete("orders")
+        context.store.clean_unused_topics({topic.name for topic in context.topics})
+        await wire.send("others")
+        assert list(sizes.read())
+    assert list(sizes.by_topic) == ["others"]
+
+
 async def test_delays_are_told_by_the_topic_that_they_lead_to(tmp_path: Path) -> None:
     async with measured(tmp_path) as (here, address):
         wire = await here.client()

@@ -55,7 +55,7 @@ class MessageSizes:
 
     def read(self) -> Iterator[None]:
         """Look at what has come since the last time; it may be interrupted where it yields."""
-        left = UNITS_PER_SCRAPE
+        left, there = UNITS_PER_SCRAPE, set[tuple[str, int]]()
         for number, queue in enumerate(self._store.queues):
             if number % STEP_COUNT == 0:
                 yield None
@@ -72,6 +72,15 @@ class MessageSizes:
                 seen, left = seen + count, left - count
                 yield None
             self._seen[key] = seen
+            there.add(key)
+        self._forget_all_but(there)
+
+    def _forget_all_but(self, there: set[tuple[str, int]]) -> None:
+        """Forget the queues that were deleted."""
+        for key in self._seen.keys() - there:
+            del self._seen[key]
+        for topic in self.by_topic.keys() - {topic for topic, _ in there}:
+            del self.by_topic[topic]
 
     def _look(self, queue: StoredQueue, offset: int, count_max: int) -> int:
         """Look at some units, and return how many those were."""
