@@ -8,7 +8,7 @@ import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from flintmq.broker.replication.errors import AheadOfMasterError
+from flintmq.broker.replication.errors import AheadOfMasterError, OtherLogError
 from flintmq.broker.replication.ha_client import HaClient, StreamEndedError
 from flintmq.broker.replication.master_link import MasterLink, must_start_anew
 from flintmq.broker.replication.replica_log import StoreReplica
@@ -281,6 +281,9 @@ class Replica:
                     await self.sync_now()
                     delay_ms = SYNC_MS
                     is_failing = False
+                except OtherLogError as error:
+                    # The stream has ended meanwhile, and says why.
+                    logger.debug("tables not taken over: %s", error)
                 except FlintError as error:
                     if not is_failing:
                         logger.warning(
