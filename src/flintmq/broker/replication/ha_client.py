@@ -9,7 +9,6 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from flintmq.broker.replication.errors import ReplicationError
-from flintmq.errors import FlintError
 from flintmq.format.host import parse_address
 from flintmq.format.wire.ha_stream import encode_report
 
@@ -98,7 +97,8 @@ class HaClient:
             return
         try:
             self._link.received(self._buffer[:size])
-        except FlintError as error:
+        except Exception as error:
+            # What is left of the chunk is lost: the next one would be taken for what it is not.
             self._end(error)
             return
         self._is_flooded = size >= FLOOD_SIZE

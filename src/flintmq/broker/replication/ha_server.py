@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 SLAVE_COUNT_MAX: Final = 32
 """Connections of slaves; more are closed at once."""
+SLAVE_COUNT_OF_HOST_MAX: Final = 16
+"""Connections from one address: nobody alone can take the places of all slaves."""
 SLICE_SIZE: Final = 1 << 20
 """Bytes of the log that one slave is sent before others have their turn."""
 TRANSFER_COUNT_MAX: Final = 64
@@ -98,14 +100,18 @@ class HaServer:
                 await asyncio.sleep(LOOK_MS / 1000)
                 continue
             peer = f"{address[0]}:{address[1]}"
-            if len(self._connections) >= SLAVE_COUNT_MAX:
-                logger.warning("slave refused: peer=%s limit=%d", peer, SLAVE_COUNT_MAX)
+            if not self._has_place_for(address[0]):
+                logger.warning("slave refused, there are too many: peer=%s", peer)
                 connected.close()
                 continue
             connected.setblocking(False)
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             logger.info("slave connected: peer=%s", peer)
             self._connections[_SlaveConnection(self, connected, peer)] = None
+
+    def _has_place_for(self, host: str) -> bool:
+        of_host = sum(one.host == host for one in self._connections)
+        return len(self._connections) < SLAVE_COUNT_MAX and of_host < SLAVE_COUNT_OF_HOST_MAX
 
     async def _look_forever(self) -> None:
         while True:
@@ -128,6 +134,7 @@ class _SlaveConnection:
 
     def __init__(self, server: HaServer, connected: socket.socket, peer: str) -> None:
         config = server.store.config
+        self.host = peer.rpartition(":")[0]
         self._server = server
         self._socket = connected
         self._loop = asyncio.get_running_loop()
