@@ -35,6 +35,13 @@ RECORD_SIZE_GUESS: Final = 16 << 10
 """Bytes that are loaded of a record whose size only the record tells."""
 CHUNK_SIZE: Final = 1 << 20
 """Bytes of the log about which the kernel is asked together: who reads on wants the next ones."""
+AHEAD_SIZE: Final = 1 << 20
+"""Bytes that are loaded where a queue is read from end to end: its next pulls find them there.
+
+A load by another thread costs more of the loop's time than a pull from memory.
+"""
+UNITS_AHEAD_SIZE: Final = 64 << 10
+"""Bytes of a queue file that are loaded together."""
 KNOWN_S: Final = 0.5
 """How long a chunk that was in memory is taken to be there still."""
 KNOWN_COUNT_MAX: Final = 256
@@ -98,7 +105,8 @@ class ColdReads:
         """
         size = units_end - position
         if behind_count > RECENT_UNIT_COUNT and not file.region.is_resident(position, size):
-            return [ColdRange(file, position, size)]
+            ahead_size = min(max(size, UNITS_AHEAD_SIZE), file.readable - position)
+            return [ColdRange(file, position, ahead_size)]
         first, record_size, _ = UNIT.unpack_from(file.view, position)
         if first >= self._written_from and first >= self._log.readable_end - RECENT_SIZE:
             return []
@@ -107,7 +115,8 @@ class ColdReads:
             if message_filter is None and count > 0:
                 last, last_size, _ = UNIT.unpack_from(units, (count - 1) * UNIT_SIZE)
                 if 0 <= last - first <= SPAN_SIZE_MAX:
-                    return list(self._cold([(first, max(last - first + last_size, record_size))]))
+                    span = max(last - first + last_size, record_size)
+                    return list(self._cold([(first, span)], load_size=AHEAD_SIZE))
             return list(self._cold(self._wanted(units, count, message_filter)))
 
     def of_records(self, physical_offsets: Iterable[int]) -> list[ColdRange]:
@@ -127,8 +136,10 @@ class ColdReads:
                 count -= 1
                 yield physical_offset, size
 
-    def _cold(self, ranges: Iterable[tuple[int, int]]) -> Iterator[ColdRange]:
-        """Yield those ranges of the log that are not in memory."""
+    def _cold(
+        self, ranges: Iterable[tuple[int, int]], *, load_size: int = 0
+    ) -> Iterator[ColdRange]:
+        """Yield those ranges of the log that are not in memory, each of ``load_size`` at least."""
         for physical_offset, size in ranges:
             file = self._log.files.find(physical_offset)
             if file is None or size <= 0:
@@ -136,7 +147,7 @@ class ColdReads:
             start = physical_offset - file.first_offset
             size = min(size, file.readable - start)
             if size > 0 and not self._is_resident(file, start, size):
-                yield ColdRange(file, start, size)
+                yield ColdRange(file, start, min(max(size, load_size), file.readable - start))
 
     def _is_resident(self, file: MappedFile, start: int, size: int) -> bool:
         number = start // CHUNK_SIZE
