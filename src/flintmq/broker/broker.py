@@ -52,6 +52,7 @@ from flintmq.remoting.refusal_counts import RefusalCounts
 from flintmq.remoting.request_latencies import RequestLatencies
 from flintmq.remoting.server_limits import server_limits
 from flintmq.remoting.tls_setup import outgoing_tls, server_tls
+from flintmq.settings import ConfigError
 from flintmq.settings.access_settings import access_file
 from flintmq.settings.live_config import LiveConfig
 from flintmq.settings.log_levels import LogLevels
@@ -153,7 +154,7 @@ async def run_broker(
             sign=_signer(config),
             tls=outgoing_tls(config, use_tls=config.use_tls),
         )
-        context.ha_server = await stack.enter_async_context(_serve_slaves(context, for_slaves))
+        context.ha_server = await stack.enter_async_context(_serve_slaves(context, for_slaves, tls))
         stack.push_async_callback(start_housekeeping(context))
         stack.enter_context(context.watchdog.watching())
         server = await stack.enter_async_context(_listen(context, sockets, tls))
@@ -300,19 +301,22 @@ def _make_puts(
 
 
 def _serve_slaves(
-    context: BrokerContext, bound: socket.socket
+    context: BrokerContext, bound: socket.socket, tls: ServerTls | None
 ) -> AbstractAsyncContextManager[HaServer]:
+    if context.config.ha_use_tls and tls is None:
+        raise ConfigError("haUseTLS", "true", "false, unless tls.server.certPath is set")
     return HaServer.listen(
         bound,
         context.store,
         context.slaves,
         cold_loads=context.cold_loads,
         now_ms=lambda: int(context.clock.monotonic() * 1000),
+        tls=tls.context if tls is not None and context.config.ha_use_tls else None,
     )
 
 
 def _follow_master(context: BrokerContext) -> AbstractAsyncContextManager[Replica]:
-    store = context.store
+    store, config = context.store, context.config
 
     def follow_delays(progress: DelayProgress) -> None:
         store.schedule.follow(progress.levels)
@@ -327,8 +331,9 @@ def _follow_master(context: BrokerContext) -> AbstractAsyncContextManager[Replic
         FollowedTables(context.topics, context.groups, context.offsets, follow_delays),
         dispatch=context.dispatch,
         turns=context.turns,
-        sign=_signer(context.config),
-        tls=outgoing_tls(context.config, use_tls=context.config.use_tls),
+        sign=_signer(config),
+        tls=outgoing_tls(config, use_tls=config.use_tls),
+        stream_tls=outgoing_tls(config, use_tls=True) if config.ha_use_tls else None,
     )
 
 

@@ -58,7 +58,9 @@ class Replica:
         turns: FairTurns,
         sign: Callable[[Command], None] | None = None,
         tls: WatchedContext | None = None,
+        stream_tls: WatchedContext | None = None,
     ) -> None:
+        self._stream_tls = stream_tls
         self._store = store
         self._clock = store.clock
         self._dispatch = dispatch
@@ -98,9 +100,21 @@ class Replica:
         turns: FairTurns,
         sign: Callable[[Command], None] | None = None,
         tls: WatchedContext | None = None,
+        stream_tls: WatchedContext | None = None,
     ) -> AsyncIterator[Replica]:
-        """Follow the master while the context lasts."""
-        replica = cls(store, tables, dispatch=dispatch, turns=turns, sign=sign, tls=tls)
+        """Follow the master while the context lasts.
+
+        ``tls`` is for requests, ``stream_tls`` for the stream of the log.
+        """
+        replica = cls(
+            store,
+            tables,
+            dispatch=dispatch,
+            turns=turns,
+            sign=sign,
+            tls=tls,
+            stream_tls=stream_tls,
+        )
         tasks = [
             asyncio.create_task(replica._follow_forever(), name="follow the master"),
             asyncio.create_task(replica._sync_forever(), name="take over tables"),
@@ -166,7 +180,7 @@ class Replica:
             silence_ms=config.ha_housekeeping_interval_ms,
         )
         self._link = link
-        self._stream = HaClient(link, on_append=self._appended)
+        self._stream = HaClient(link, on_append=self._appended, tls=self._stream_tls)
         try:
             await self._stream.run(self._ha_address, link.request(start))
         finally:
