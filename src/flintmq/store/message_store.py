@@ -264,6 +264,18 @@ class MessageStore:
             self.statistics.record_get(0, int((self.clock.monotonic() - began) * 1_000_000))
         return result
 
+    def ends_at(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Return whether a queue has messages up to ``offset`` and none there.
+
+        If so, a read that has found nothing is counted.  Where it takes more to tell, it is False.
+        """
+        if self._closed or not self.flags.readable or self.config.enable_lmq:
+            return False
+        is_end = 0 < offset == self.max_offset_in_queue(topic, queue_id)
+        if is_end:
+            self.statistics.record_get(0, 0)
+        return is_end
+
     def min_offset_in_queue(self, topic: str, queue_id: int) -> int:
         """Return the first queue offset that can be read, 0 for an unknown queue."""
         queue = self.queues.get(topic, queue_id)

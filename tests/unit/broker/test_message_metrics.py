@@ -57,13 +57,13 @@ async def test_a_pull_that_was_held_took_as_long_as_it_was_held(tmp_path: Path) 
     async with measured(tmp_path) as (here, address):
         wire = await here.client()
         await wire.send("orders")
-        pull = asyncio.create_task(wire.pull("orders", queue_offset=1, sys_flag=6))
-        await eventually(lambda: here.broker.context.held.count == 1)
-        assert answered(await scrape(address), "pull_message") == {}
-        await wire.send("orders")
-        assert len(await pull) == 1
-        scraped = await scrape(address)
-    assert answered(scraped, "pull_message") == {"true": 1}
+        # From the second on it is a known pull.
+        for count in range(1, 4):
+            pull = asyncio.create_task(wire.pull("orders", queue_offset=count, sys_flag=6))
+            await eventually(lambda: here.broker.context.held.count == 1)
+            await wire.send("orders")
+            assert len(await pull) == 1
+            assert answered(await scrape(address), "pull_message") == {"true": count}
 
 
 async def test_what_peers_make_up_is_one_series(tmp_path: Path) -> None:

@@ -24,32 +24,36 @@ _header_form: Final = functools.cache(functools.partial(answer_header_form, ext_
 
 
 def encode_pulled_answer(
-    request: ReceivedRequest,
-    result: GetResult,
-    *,
-    code: int,
-    remark: str,
-    suggested_broker_id: int,
+    request: ReceivedRequest, result: GetResult, code: int, remark: str, suggested_broker_id: int
 ) -> bytes:
     """Return the frame of an answer in the notation of its request.
 
-    In JSON it is made without a header object; `PullMessageResponse` describes the header.  The
-    messages are copied here, so the result can be released.
+    The messages are copied here, so the result can be released.
     """
-    if request.header_type is not _JSON:
-        header = PullMessageResponse(
-            suggest_which_broker_id=suggested_broker_id,
-            next_begin_offset=result.next_begin_offset,
-            min_offset=result.min_offset,
-            max_offset=result.max_offset,
-        )
-        return Answer(code, header, remark, parts=result.pieces).encode(request.command)
-    head = _header_form(code=code, remark=remark) % (
+    if request.header_type is _JSON:
+        return encode_json_answer(request.opaque, result, code, remark, suggested_broker_id)
+    header = PullMessageResponse(
+        suggest_which_broker_id=suggested_broker_id,
+        next_begin_offset=result.next_begin_offset,
+        min_offset=result.min_offset,
+        max_offset=result.max_offset,
+    )
+    return Answer(code, header, remark, parts=result.pieces).encode(request.command)
+
+
+def encode_json_answer(
+    opaque: int, result: GetResult, code: int, remark: str, suggested_broker_id: int
+) -> bytes:
+    """Return the frame of an answer in JSON.
+
+    It is made without a header object; `PullMessageResponse` describes the header.
+    """
+    header = _header_form(code=code, remark=remark) % (
         suggested_broker_id,
         result.next_begin_offset,
         result.min_offset,
         result.max_offset,
-        request.opaque,
+        opaque,
     )
-    prefix = encode_json_prefix(len(head), result.total_size, FRAME_SIZE_MAX)
-    return b"".join((prefix, head, *result.pieces))
+    prefix = encode_json_prefix(len(header), result.total_size, FRAME_SIZE_MAX)
+    return b"".join((prefix, header, *result.pieces))
