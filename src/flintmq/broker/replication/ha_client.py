@@ -58,7 +58,7 @@ class HaClient:
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     await self._loop.sock_connect(connected, parse_address(address))
-            except (OSError, TimeoutError) as error:
+            except (OSError, TimeoutError, UnicodeError) as error:
                 raise StreamEndedError(f"{address} cannot be connected to: {error}") from error
             self._socket = connected
             self._send(first_report)
