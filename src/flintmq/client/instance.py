@@ -310,12 +310,8 @@ class ClientInstance:
                 async with asyncio.timeout(REBALANCE_INTERVAL_MS / 1000):
                     await self._rebalance_due.wait()
             self._rebalance_due.clear()
-            for member in list(self._consumers.values()):
-                try:
-                    await member.rebalance()
-                except Exception:
-                    # The next round may do better; this loop has to go on.
-                    logger.exception("queues not shared out: group=%s", member.group)
+            # Side by side: the brokers of one may not answer, and others have none of theirs there.
+            await asyncio.gather(*map(_rebalance, self._consumers.values()))
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -344,6 +340,14 @@ class ClientInstance:
         if leaving:
             await closing.step("brokers that are told of the end", asyncio.gather(*leaving))
         await self.remoting.close(timeout_s=closing.left_s)
+
+
+async def _rebalance(member: ConsumerMember) -> None:
+    try:
+        await member.rebalance()
+    except Exception:
+        # The next round may do better; it has to come.
+        logger.exception("queues not shared out: group=%s", member.group)
 
 
 async def _repeat(job: Callable[[], Awaitable[None]], interval_ms: int) -> None:

@@ -400,7 +400,7 @@ class Connection(asyncio.Protocol):
             self._submit(command, future)
             return await future
         except asyncio.CancelledError:
-            self._note_missing()
+            self._withdraw(future)
             raise
         finally:
             timer.cancel()
@@ -410,7 +410,7 @@ class Connection(asyncio.Protocol):
         """Send a request whose answer the future gets."""
         self._send(command)
 
-    def _note_missing(self) -> None:
+    def _withdraw(self, future: asyncio.Future[Command]) -> None:
         """Learn that a caller has given up before there was an answer."""
 
     def _expire(self, future: asyncio.Future[Command], code: int, timeout_ms: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from random import Random
 from typing import Final
@@ -17,6 +18,7 @@ from flintmq.broker.replication.errors import (
     GapError,
     ReplicationError,
 )
+from flintmq.broker.replication.ha_client import HaClient, StreamEndedError
 from flintmq.broker.replication.master_link import (
     IDLE_HEARTBEATS_MAX,
     MasterLink,
@@ -393,3 +395,29 @@ def test_half_a_report_is_no_sign_of_life() -> None:
     assert link.is_silent
     link.received(b"\0", log_start=0, log_end=1000)
     assert not link.is_silent
+
+
+async def test_a_name_that_is_none_ends_the_stream_before_it_begins() -> None:
+    link = master_link(ListLog())
+    with pytest.raises(StreamEndedError, match="cannot be connected to"):
+        await HaClient(link, on_append=lambda: None).run("a..b:10912", link.request())
+
+
+async def test_whatever_goes_wrong_with_a_chunk_ends_its_stream() -> None:
+    """What was left of the chunk was lost, and the next one taken for what followed."""
+
+    class BrokenLog(ListLog):
+        def append(self, offset: int, data: memoryview | bytearray) -> None:
+            raise LookupError("a fault of ours")
+
+    async def send(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(transfer(0, record(200)))
+        await reader.read()
+        writer.close()
+
+    link = master_link(BrokenLog())
+    server = await asyncio.start_server(send, "127.0.0.1", 0)
+    async with server:
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(LookupError):
+            await HaClient(link, on_append=lambda: None).run(address, link.request())

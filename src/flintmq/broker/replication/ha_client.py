@@ -68,7 +68,7 @@ class HaClient:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     await self._loop.sock_connect(connected, parse_address(address))
                     stream = await self._encrypted(connected, address)
-            except (OSError, TimeoutError) as error:
+            except (OSError, TimeoutError, UnicodeError) as error:
                 raise StreamEndedError(f"{address} cannot be connected to: {error}") from error
             with contextlib.closing(stream):
                 await self._run(stream, first_report)

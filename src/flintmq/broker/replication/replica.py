@@ -155,8 +155,9 @@ class Replica:
                 is_late = isinstance(error, StoreError) and self._store.is_next_file_late
                 delay = LATE_FILE_RETRY_S if is_late else REFUSED_RETRY_S
                 self._note(str(error), logging.DEBUG if is_late else logging.ERROR)
-            except Exception:
+            except Exception as error:
                 logger.exception("replication failed")
+                self.trouble = repr(error)
                 delay = REFUSED_RETRY_S
             await asyncio.sleep(delay)
 
