@@ -3,15 +3,18 @@
 import dataclasses
 import statistics
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from pyspark.sql import SparkSession
 
+from flintmq.spark.jobs.job_input import StoredInput
 from flintmq.spark.jobs.stats.stats_plot import PlotError, panels, plot_stats
 from flintmq.spark.jobs.stats.stats_report import StatsReport, Top, TopicKind
-from flintmq.spark.jobs.stats.topic_stats import stats
+from flintmq.spark.jobs.stats.time_bins import BINS_MAX, bin_width, width_text
+from flintmq.spark.jobs.stats.topic_stats import StatsRequest, measure, stats
 from flintmq.spark.options.store_options import OnCorrupt
 from tests.kits.golden.golden_sets import golden_set
 from tests.kits.spark.pipeline_kit import light_session, numbered, write_store
@@ -100,16 +103,57 @@ def test_duplicate_ids_are_found_lists_are_cut_and_damage_is_told(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     twin = {"properties": {"UNIQ_KEY": "AC11000218B40000000000000000CAFE"}}
-    store = write_store(tmp_path, numbered(9, n3=twin, n5=twin, n8=twin))
+    again = {"properties": {"KEYS": "stutter stutter"}}
+    store = write_store(tmp_path, numbered(9, n1=again, n3=twin, n5=twin, n8=twin))
     last = log_file(store, 0).read_bytes().index(b"body 7")
     flip(log_file(store, 0), last)
     report = stats(light_session(spark), [str(store)], top=1, on_corrupt=OnCorrupt.SKIP)
     assert report.duplicate_ids is not None
     assert report.duplicate_ids.count == 1
+    # A key that one message has twice is no key of several messages.
+    assert report.hot_keys is not None
+    assert report.hot_keys.count == 0
     (duplicate,) = report.duplicate_ids.items
     assert (duplicate.text[-4:], duplicate.message_count) == ("CAFE", 3)
     assert (len(report.queues.items), report.queues.count) == (1, 2)
     assert (report.total.message_count, report.damages.count) == (8, 1)
+
+
+# -- bins of time ------------------------------------------------------------------------------
+
+SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("span", "width", "words"),
+    [
+        (0, SECOND, "second"),
+        (MINUTE, SECOND, "second"),
+        (20 * MINUTE, 15 * SECOND, "15 seconds"),
+        (3 * HOUR, 2 * MINUTE, "2 minutes"),
+        (DAY, 15 * MINUTE, "15 minutes"),
+        (4 * DAY, HOUR, "hour"),
+        (90 * DAY, DAY, "day"),
+        (5 * 365 * DAY, 30 * DAY, "30 days"),
+        (10_000 * 365 * DAY, 85 * 365 * DAY, "31025 days"),
+    ],
+)
+def test_bins_follow_the_span(span: int, width: int, words: str) -> None:
+    first = 1_700_000_000_123
+    assert bin_width(first, first + span) == width
+    assert width_text(width) == words
+    assert (first + span) // width - first // width < BINS_MAX
+
+
+def test_a_short_time_has_bins_finer_than_an_hour(spark: SparkSession) -> None:
+    request = StatsRequest(source=StoredInput(paths=(str(BASIC.store),)), timeline=True, keys=False)
+    report = measure(light_session(spark), request)
+    times = [one["storeTimestamp"] for one in BASIC.messages()]
+    assert report.timeline is not None
+    assert report.timeline.width_ms == bin_width(min(times), max(times)) < HOUR
+    starts = Counter(time // SECOND * SECOND for time in times)
+    assert report.timeline.bins == tuple(sorted(starts.items()))
+    assert panels(report)[0][0] == "Messages stored per second"
 
 
 # -- pictures ---------------------------------------------------------------------------------
@@ -143,6 +187,11 @@ def test_a_page_needs_no_other_file(report: StatsReport, tmp_path: Path) -> None
     text = path.read_text()
     assert text.count("<svg") == len(panels(report)) >= 6
     assert "180 other topics" in text
+    hour = report.hours.items[0]
+    start = datetime.fromtimestamp(hour.hour / 1000, UTC).isoformat(timespec="seconds")
+    assert f"<title>{start}: {hour.message_count:,} messages</title>" in text
+    assert "prefers-color-scheme:dark" in text
+    assert "svg{display:block;width:100%" in text
     for word in ("src=", "<script", "@import", 'href="http'):
         assert word not in text
     for svg in text.split("<figure>")[1:]:

@@ -10,7 +10,11 @@ from pyspark.sql import SparkSession
 
 from flintmq.cli.exit_codes import EXIT_FINE, EXIT_PROBLEMS, EXIT_UNREADABLE, EXIT_USAGE
 from flintmq.cli.main import run
+from flintmq.client.blocking import PullConsumer
 from flintmq.format.stored.record_layout import IPV4_BODY_AT
+from flintmq.spark.jobs.job_input import LiveInput, StoredInput
+from flintmq.spark.jobs.stats.stats_plot import panels
+from flintmq.spark.jobs.stats.topic_stats import StatsRequest, measure
 from flintmq.testing import EmbeddedCluster
 from tests.kits.spark.live_kit import Admin, read, send, texts
 from tests.kits.spark.pipeline_kit import light_session, use_session
@@ -48,6 +52,26 @@ def test_query_and_stats_read_live_topics(namesrv: str, capsys: pytest.CaptureFi
     assert report["total"]["messageCount"] == 25
     assert report["queues"]["count"] == 2
     assert [one["volume"]["messageCount"] for one in report["tags"]["items"]] == [20, 5]
+
+
+def test_live_topics_and_their_store_give_the_same_picture(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    with EmbeddedCluster(root=tmp_path) as cluster:
+        cluster.create_topic("seen", queue_count=2)
+        send(cluster, "seen", range(20), tag="A", keys=["k"])
+        with PullConsumer(namesrv=cluster.namesrv, group="watchers") as consumer:
+            consumer.commit(consumer.queues("seen")[0], 1)
+        source = {"namesrv": cluster.namesrv, "subscribe": "seen"}
+        live = measure(session, StatsRequest(source=LiveInput(source), timeline=True))
+    stored = StoredInput(paths=(str(tmp_path / "store"),))
+    of_files = measure(session, StatsRequest(source=stored, timeline=True))
+    assert [title for title, _ in panels(live)] == [title for title, _ in panels(of_files)]
+    for name in ("total", "kinds", "topics", "tags", "hours", "sizes", "timeline", "hot_keys"):
+        assert getattr(live, name) == getattr(of_files, name), name
+    assert [(one.group, one.lag) for one in live.lags.items] == [
+        (one.group, one.lag) for one in of_files.lags.items
+    ]
 
 
 def test_jobs_count_what_is_missing_and_end_with_1_unless_it_is_accepted(

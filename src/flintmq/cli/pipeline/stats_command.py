@@ -76,16 +76,16 @@ def stats_command(
 
     Either of store directories, or of live topics (--namesrv, --topic) as they are at the start.
     """
-    from flintmq.spark.jobs.job_input import LiveInput
+    from flintmq.spark.jobs.job_input import JobInput, LiveInput
     from flintmq.spark.jobs.stats.topic_stats import StatsRequest, measure
 
     live = check_source(directories, namesrv, topics, extra, zone=job.zone)
     if live is not None:
         refuse_set_aside(set_aside)
-        request = StatsRequest(source=LiveInput(live), top=top, keys=not without_keys)
+        source: JobInput = LiveInput(live)
     else:
-        stored = stored_input(job, directories, on_corrupt, set_aside=set_aside)
-        request = StatsRequest(source=stored, top=top, keys=not without_keys)
+        source = stored_input(job, directories, on_corrupt, set_aside=set_aside)
+    request = StatsRequest(source=source, top=top, keys=not without_keys, timeline=plot is not None)
     if plot is not None:
         _check_plot(plot)
     with job.session() as spark:
@@ -93,7 +93,7 @@ def stats_command(
     if plot is not None:
         from flintmq.spark.jobs.stats.stats_plot import plot_stats
 
-        plot_stats(report, plot)
+        plot_stats(report, plot, job.zone)
     return JobOutcome(
         report=with_members(report, complete=not report.damages.is_loss),
         lines=stats_lines(report, job.zone),

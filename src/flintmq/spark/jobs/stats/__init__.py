@@ -32,5 +32,6 @@ __all__ = [
     "stats",
     "stats_plot",
     "stats_report",
+    "time_bins",
     "topic_stats",
 ]

@@ -1,10 +1,15 @@
-"""Pictures of a stats report: one PNG, or one HTML page that needs no other file."""
+"""Pictures of a stats report: one PNG, or one HTML page that needs no other file.
+
+The page is as wide as its window, light or dark as its reader wants it, and tells the value of a
+bar when the mouse is over it.
+"""
 
 import html
 import io
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +22,8 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullFormatter
 
-from flintmq.spark.jobs.stats.stats_report import StatsReport
+from flintmq.spark.jobs.stats.stats_report import StatsReport, Timeline
+from flintmq.spark.jobs.stats.time_bins import HOUR_MS, bin_width, join_bins, width_text
 from flintmq.spark.runtime.failures import JobError
 
 BARS_MAX: Final = 20
@@ -25,7 +31,6 @@ BARS_MAX: Final = 20
 
 LABEL_LENGTH_MAX: Final = 34
 SUFFIXES: Final = (".png", ".html")
-_HOUR_MS: Final = 3_600_000
 _BARS_ROOM: Final = 6
 _SIZES_ROOM: Final = 1.5
 _PANEL_SIZE: Final = (7.6, 4.4)
@@ -77,14 +82,14 @@ def check_plot_path(path: Path) -> None:
         raise PlotError(f"a plot is one of {', '.join(SUFFIXES)}, not {path.name!r}")
 
 
-def plot_stats(report: StatsReport, path: Path) -> None:
+def plot_stats(report: StatsReport, path: Path, zone: tzinfo = UTC) -> None:
     """Draw a report; the ending of ``path`` says whether it becomes PNG or HTML."""
     check_plot_path(path)
     with mpl.rc_context(_RC | {"font.family": _fonts()}), warnings.catch_warnings():
         # A letter that no font has becomes a box.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         is_png = path.suffix.lower() == ".png"
-        content = _png(report) if is_png else _page(report).encode()
+        content = _png(report, zone) if is_png else _page(report, zone).encode()
     path.write_bytes(content)
 
 
@@ -94,15 +99,18 @@ def _fonts() -> list[str]:
     return ["DejaVu Sans", *(name for name in _MORE_FONTS if name in installed)]
 
 
-def panels(report: StatsReport) -> list[Panel]:
+def panels(report: StatsReport, zone: tzinfo = UTC) -> list[Panel]:
     """Return the pictures that a report has something for, with their titles."""
-    topics, total = report.topics, report.total
+    topics, total, timeline = report.topics, report.total, _timeline_of(report)
     counts = [(one.topic, one.volume.message_count) for one in topics.items]
     sizes = sorted(
         ((one.topic, one.volume.byte_count) for one in topics.items), key=lambda one: -one[1]
     )
     found: list[Panel] = [
-        ("Messages stored per hour", partial(_draw_hours, report=report)),
+        (
+            f"Messages stored per {width_text(timeline.width_ms)}",
+            partial(_draw_timeline, timeline=timeline, zone=zone),
+        ),
         (
             f"Messages by topic ({_of(topics.count, 'topic')})",
             partial(
@@ -151,12 +159,12 @@ def _message_counts(report: StatsReport) -> Iterator[tuple[str, Bars, str]]:
     yield "Keys of several messages", keys, _LAG_COLOR
 
 
-def _png(report: StatsReport) -> bytes:
-    found = panels(report)
+def _png(report: StatsReport, zone: tzinfo) -> bytes:
+    found = panels(report, zone)
     rows = -(-len(found) // 2)
     width, height = _PANEL_SIZE
     figure = Figure(figsize=(2 * width, rows * height + 0.7), layout="constrained", dpi=_DPI)
-    figure.suptitle(_heading(report), fontsize=13, x=0.01, ha="left")
+    figure.suptitle(_heading(report, zone), fontsize=13, x=0.01, ha="left")
     grid = figure.subplots(rows, 2, squeeze=False)
     for axes, panel in zip(grid.flat, found, strict=False):
         _draw(axes, panel)
@@ -165,44 +173,68 @@ def _png(report: StatsReport) -> bytes:
     return _saved(figure, "png")
 
 
-def _page(report: StatsReport) -> str:
-    figures = "\n".join(f"<figure>{svg}</figure>" for svg in _svgs(report))
+_STYLE: Final = """
+:root{color-scheme:light dark}
+body{font-family:sans-serif;margin:1.5em;background:#fff;color:#1f2933}
+main{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,34em),1fr));gap:1em}
+figure{margin:0;border:1px solid #8884;border-radius:6px;padding:.5em}
+svg{display:block;width:100%;height:auto}
+svg g:has(>title):hover path{opacity:.6}
+@media (prefers-color-scheme:dark){
+body{background:#14181d;color:#dde3ea}
+svg{filter:invert(.92) hue-rotate(180deg)}
+}
+"""
+
+
+def _page(report: StatsReport, zone: tzinfo) -> str:
+    figures = "\n".join(f"<figure>{svg}</figure>" for svg in _svgs(report, zone))
     directories = "".join(f"<li>{html.escape(path)}</li>" for path in report.directories)
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f"<title>{html.escape(_heading(report))}</title><style>"
-        "body{font-family:sans-serif;margin:2em;color:#1f2933}"
-        "main{display:flex;flex-wrap:wrap;gap:1em}"
-        "figure{margin:0;border:1px solid #e3e7eb;border-radius:6px;padding:.5em}"
-        "svg{max-width:100%;height:auto}"
-        f"</style></head><body><h1>{html.escape(_heading(report))}</h1><ul>{directories}</ul>"
+        '<meta name="viewport" content="width=device-width">'
+        f"<title>{html.escape(_heading(report, zone))}</title><style>{_STYLE}</style></head>"
+        f"<body><h1>{html.escape(_heading(report, zone))}</h1><ul>{directories}</ul>"
         f"<main>\n{figures}\n</main></body></html>\n"
     )
 
 
-def _svgs(report: StatsReport) -> Iterator[str]:
-    for panel in panels(report):
+def _svgs(report: StatsReport, zone: tzinfo) -> Iterator[str]:
+    for panel in panels(report, zone):
         figure = Figure(figsize=_PANEL_SIZE, layout="constrained")
         _draw(figure.subplots(), panel)
         text = _saved(figure, "svg").decode()
         # What comes before the element belongs to a file of its own.
-        yield text[text.index("<svg") :]
+        yield _HOVER.sub(_titled, text[text.index("<svg") :])
+
+
+_HOVER: Final = re.compile(r'<g id="hover-([0-9a-f]*)">')
+
+
+def _hover(patch: Any, text: str) -> None:
+    """Have a bar of a page tell a text when the mouse is over it; its id carries the text."""
+    patch.set_gid(f"hover-{text.encode().hex()}")
+
+
+def _titled(match: re.Match[str]) -> str:
+    return f"<g><title>{html.escape(bytes.fromhex(match[1]).decode())}</title>"
 
 
 def _saved(figure: Figure, form: str) -> bytes:
     target = io.BytesIO()
     # Without a date the same report gives the same bytes.
     metadata = {"Date": None} if form == "svg" else {"Software": None}
-    figure.savefig(target, format=form, metadata=metadata)
+    # The page has the background, light or dark.
+    figure.savefig(target, format=form, metadata=metadata, transparent=form == "svg")
     return target.getvalue()
 
 
-def _heading(report: StatsReport) -> str:
+def _heading(report: StatsReport, zone: tzinfo) -> str:
     total = report.total
     count = _of(len(report.directories), "store", "stores")
     return (
         f"{total.message_count:,} messages, {_bytes(total.byte_count)} in {count}, "
-        f"stored {_moment(total.first_time)} to {_moment(total.last_time)} UTC"
+        f"stored {_moment(total.first_time, zone)} to {_moment(total.last_time, zone)} {zone}"
     )
 
 
@@ -212,37 +244,32 @@ def _draw(axes: Axes, panel: Panel) -> None:
     draw(axes)
 
 
-def _draw_hours(axes: Axes, report: StatsReport) -> None:
-    hours = report.hours.items
-    axes.set_ylabel("messages per hour")
+def _timeline_of(report: StatsReport) -> Timeline:
+    """Return messages by time; a report that was not made for a picture has only hours."""
+    if report.timeline is not None:
+        return report.timeline
+    hours = [(one.hour, one.message_count) for one in report.hours.items]
+    width = max(HOUR_MS, bin_width(hours[0][0], hours[-1][0])) if hours else HOUR_MS
+    return join_bins(hours, width)
+
+
+def _draw_timeline(axes: Axes, timeline: Timeline, zone: tzinfo) -> None:
+    axes.set_ylabel(f"messages per {width_text(timeline.width_ms)}")
     axes.yaxis.set_major_formatter(EngFormatter())
     axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-    if not hours:
+    if not timeline.bins:
         return
-    starts, counts = _filled(hours)
-    edges = [*starts, starts[-1] + _HOUR_MS]
-    times = [datetime.fromtimestamp(ms / 1000, UTC) for ms in edges]
-    values: Any = times
-    axes.stairs(counts, values, fill=True, color=_MESSAGES_COLOR, alpha=0.85)
+    starts = [datetime.fromtimestamp(start / 1000, zone) for start, _ in timeline.bins]
+    values, width = [count for _, count in timeline.bins], timedelta(milliseconds=timeline.width_ms)
+    draw: Any = axes.bar
+    bars = draw(starts, values, width, align="edge", color=_MESSAGES_COLOR)
+    for bar, start, count in zip(bars, starts, values, strict=True):
+        _hover(bar, f"{start.isoformat(timespec='seconds')}: {count:,} messages")
     axes.set_ylim(bottom=0)
-    locator = _locator(tz=UTC, minticks=2, maxticks=8)
+    locator = _locator(tz=zone, minticks=2, maxticks=8)
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(_formatter(locator, tz=UTC))
-    axes.set_xlabel("store time, UTC")
-
-
-def _filled(hours: Sequence[Any]) -> tuple[list[int], list[int]]:
-    """Return all hours from the first to the last: one without messages shows as such.
-
-    A clock that was wrong may put hours far apart; then only those with messages are drawn.
-    """
-    first, last = hours[0].hour, hours[-1].hour
-    count = (last - first) // _HOUR_MS + 1
-    if count > 20 * len(hours) + 1000:
-        return [one.hour for one in hours], [one.message_count for one in hours]
-    found = {one.hour: one.message_count for one in hours}
-    starts = [first + number * _HOUR_MS for number in range(count)]
-    return starts, [found.get(start, 0) for start in starts]
+    axes.xaxis.set_major_formatter(_formatter(locator, tz=zone))
+    axes.set_xlabel(f"store time, {zone}")
 
 
 def _draw_bars(
@@ -255,6 +282,8 @@ def _draw_bars(
     shown = values[:BARS_MAX]
     scale, unit = _unit_of(max((value for _, value in shown), default=0), unit)
     bars = axes.barh(range(len(shown)), [value / scale for _, value in shown], 0.72, color=color)
+    for bar, (name, value) in zip(bars, shown, strict=True):
+        _hover(bar, f"{_label(name, None)}: {value:,.0f} {'bytes' if scale != 1 else unit}")
     # A few bars shall not fill the whole picture.
     axes.set_ylim(max(len(shown), _BARS_ROOM) - 0.4, -0.6)
     axes.set_yticks(range(len(shown)), [_label(name) for name, _ in shown], fontsize=8)
@@ -305,7 +334,9 @@ def _draw_sizes(axes: Axes, report: StatsReport) -> None:
     edges = np.unique(np.round(np.geomspace(low, high, steps + 1)))
     middles = [(one.size_from + one.size_to - 1) / 2 for one in sizes]
     counts, _ = np.histogram(middles, edges, weights=[one.message_count for one in sizes])
-    axes.stairs(counts, edges, fill=True, color=_BYTES_COLOR, alpha=0.85)
+    bars = axes.bar(edges[:-1], counts, np.diff(edges), align="edge", color=_BYTES_COLOR)
+    for bar, start, end, count in zip(bars, edges[:-1], edges[1:], counts, strict=True):
+        _hover(bar, f"{start:,.0f} to {end - 1:,.0f} bytes: {count:,.0f} messages")
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _bytes(value)))
     axes.xaxis.set_minor_formatter(NullFormatter())
@@ -322,14 +353,14 @@ def _draw_sizes(axes: Axes, report: StatsReport) -> None:
     )
 
 
-def _label(name: str) -> str:
+def _label(name: str, length_max: int | None = LABEL_LENGTH_MAX) -> str:
     plain = "".join(
         letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in name
     )
-    if len(plain) <= LABEL_LENGTH_MAX:
+    if length_max is None or len(plain) <= length_max:
         return plain
     # Long names mostly differ at their ends.
-    half = (LABEL_LENGTH_MAX - 1) // 2
+    half = (length_max - 1) // 2
     return f"{plain[:half]}…{plain[-half:]}"
 
 
@@ -352,7 +383,7 @@ def _bytes(value: float) -> str:
     return f"{value:.3g} TiB"
 
 
-def _moment(milliseconds: int | None) -> str:
+def _moment(milliseconds: int | None, zone: tzinfo) -> str:
     if milliseconds is None:
         return "-"
-    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M}"
+    return f"{datetime.fromtimestamp(milliseconds / 1000, zone):%Y-%m-%d %H:%M}"

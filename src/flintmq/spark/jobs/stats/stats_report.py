@@ -143,11 +143,19 @@ class RepeatedText:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """Messages by time: the starts of bins of one width, with their messages; empty ones lack."""
+
+    width_ms: int
+    bins: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StatsReport:
     """What is in some store directories, and how it came in.
 
     Topics, queues and tags are in the order of their message counts, hours in that of time.
-    ``hot_keys`` and ``duplicate_ids`` are None where nobody asked for them.
+    ``hot_keys``, ``duplicate_ids`` and ``timeline`` are None where nobody asked for them.
     """
 
     directories: tuple[str, ...]
@@ -162,3 +170,4 @@ class StatsReport:
     hot_keys: Top[RepeatedText] | None
     duplicate_ids: Top[RepeatedText] | None
     damages: Damages
+    timeline: Timeline | None = None

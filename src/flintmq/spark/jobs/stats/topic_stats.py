@@ -33,11 +33,13 @@ from flintmq.spark.jobs.stats.stats_report import (
     SizeStats,
     StatsReport,
     TagStats,
+    Timeline,
     Top,
     TopicKind,
     TopicStats,
     Volume,
 )
+from flintmq.spark.jobs.stats.time_bins import HOUR_MS, bin_width, join_bins
 from flintmq.spark.options.store_options import OnCorrupt, Source
 from flintmq.spark.runtime.failures import JobError
 from flintmq.spark.runtime.stage_names import stage_name
@@ -55,13 +57,15 @@ _SIZE_FROM: Final = "SHIFTLEFT(SHIFTRIGHT(storeSize, shift), shift)"
 class StatsRequest:
     """What is measured, and how much of it is listed.
 
-    ``keys`` says whether keys and unique ids are counted too, which takes a second scan.  Lists of
-    the report have ``top`` items at most.
+    ``keys`` says whether keys and unique ids are counted too, which takes a second scan.  So may
+    ``timeline``, which is for a picture: its bins are finer than hours where the time is short.
+    Lists of the report have ``top`` items at most.
     """
 
     source: JobInput
     top: int = TOP
     keys: bool = True
+    timeline: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.top <= TOP_MAX:
@@ -102,22 +106,44 @@ def measure(spark: SparkSession, request: StatsRequest) -> StatsReport:
             volumes = _Volumes(cells, top)
         with stage_name(spark.sparkContext, "counting keys"):
             hot_keys, duplicate_ids = _repeated(tables, top) if request.keys else (None, None)
+        total, hours = volumes.total(), volumes.hours()
         return StatsReport(
             directories=tables.names,
-            total=volumes.total(),
+            total=total,
             kinds=volumes.kinds(),
             topics=volumes.topics(),
             queues=volumes.queues(),
             tags=volumes.tags(),
-            hours=volumes.hours(),
+            hours=hours,
             sizes=volumes.sizes(),
             lags=_lags(tables, top),
             hot_keys=hot_keys,
             duplicate_ids=duplicate_ids,
             damages=tables.damages(),
+            timeline=_timeline(spark, tables, total, hours) if request.timeline else None,
         )
     finally:
         cells.unpersist()
+
+
+def _timeline(
+    spark: SparkSession, tables: JobTables, total: Volume, hours: Top[HourStats]
+) -> Timeline | None:
+    """Return messages by time, in bins that are fit for the span from the first to the last."""
+    if total.first_time is None or total.last_time is None:
+        return None
+    width = bin_width(total.first_time, total.last_time)
+    if width % HOUR_MS == 0:
+        return join_bins(((one.hour, one.message_count) for one in hours.items), width)
+    with stage_name(spark.sparkContext, "counting by time"):
+        rows = (
+            tables.messages(("storeTimestamp",))
+            .withColumn("time", F.unix_millis("storeTimestamp"))
+            .groupBy(F.expr(f"time - PMOD(time, {width})").alias("start"))
+            .agg(F.count("*").alias("messages"))
+            .collect()
+        )
+    return join_bins(((row["start"], row["messages"]) for row in rows), width)
 
 
 def kind_of(topic: Column) -> Column:
@@ -323,7 +349,7 @@ def _repeated(tables: JobTables, top: int) -> tuple[Top[RepeatedText], Top[Repea
     ordinary = messages.where(kind_of(F.col("topic")) == TopicKind.ORDINARY.value)
     texts = F.expr(
         "CONCAT(ARRAY(NAMED_STRUCT('path', path, 'text', msgId)), TRANSFORM("
-        "FILTER(SPLIT(COALESCE(keys, ''), ' '), key -> key <> ''), "
+        "ARRAY_DISTINCT(FILTER(SPLIT(COALESCE(keys, ''), ' '), key -> key <> '')), "
         "key -> NAMED_STRUCT('path', CAST(NULL AS STRING), 'text', key)))"
     )
     repeated = (
