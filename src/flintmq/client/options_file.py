@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from flintmq.client.errors import UsageError
+from flintmq.client.field_types import check_field_types
 from flintmq.client.keywords import nearest_hint
 from flintmq.client.options import ClientOptions, Credentials
 from flintmq.remoting.tls_files import TlsFiles
@@ -66,7 +67,8 @@ def load_options(
         if keys["access_key"] or keys["secret_key"]:
             given["credentials"] = _credentials(keys)
         if _TLS in given:
-            given[_TLS] = TlsFiles(**given[_TLS])
+            given[_TLS] = tls = TlsFiles(**given[_TLS])
+            check_field_types(tls)
         return ClientOptions(**given)
     except UsageError as error:
         raise UsageError(f"{path}: {error}" if path else str(error)) from error

@@ -6,15 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from flintmq import ReceivedMessage
+from flintmq import ClientInstance, ClientOptions, ReceivedMessage
+from flintmq.client.assigning.offset_store import RemoteOffsets
+from flintmq.testing import AsyncEmbeddedCluster
 from tests.kits.broker.remoting_kit import eventually
 from tests.kits.client.consumer_kit import (
+    GROUP,
     TOPIC,
     Collected,
     got_count,
     numbers,
     queue,
     site,
+    turns,
 )
 from tests.kits.client.lost_end import KEPT, LOST, lose_the_end, site_with_a_copy
 
@@ -94,3 +98,30 @@ async def test_what_was_pulled_before_the_broker_deleted_it_is_handled(tmp_path:
             assert consumer._assignment.queues[queue(0)] is one
         assert handled.bodies == [b"0", b"1", b"2", b"3", b"6", b"7"]
         assert here.offsets()[0] == 8
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+async def test_a_commit_on_its_way_does_not_count_for_an_offset_that_was_lowered_since(
+    *, by_hand: bool
+) -> None:
+    """The broker kept what was behind its end, and the next owner passed over what came there."""
+    async with (
+        AsyncEmbeddedCluster(proxied=True) as mq,
+        ClientInstance(ClientOptions(namesrv=mq.namesrv)) as client,
+    ):
+        await mq.create_topic(TOPIC, queue_count=1)
+        offsets = RemoteOffsets(client, GROUP)
+        await offsets.read(queue(0))
+        with mq.proxy.stall():
+            if by_hand:
+                under_way = asyncio.create_task(offsets.commit(queue(0), 7))
+            else:
+                offsets.update(queue(0), 7, increase_only=True)
+                under_way = asyncio.create_task(offsets.persist([queue(0)]))
+            await turns()
+            offsets.update(queue(0), 3, increase_only=False)
+            lowering = asyncio.create_task(offsets.persist([queue(0)]))
+            await turns()
+        await asyncio.gather(under_way, lowering)
+        assert mq.broker.context.offsets.get(GROUP, TOPIC, 0) == 3
+        assert offsets.noted(queue(0)) == 3

@@ -261,3 +261,21 @@ async def test_what_a_broker_still_has_is_given_after_it_has_lost_others(tmp_pat
             got += await take(consumer, KEPT - 5)
             assert got == [b"%d" % number for number in range(KEPT)]
         assert here.offsets()[0] == KEPT
+
+
+async def test_a_commit_after_a_broker_has_lost_messages_goes_back_to_its_end(
+    tmp_path: Path,
+) -> None:
+    """It stayed behind the end: the next owner would have passed over what comes there."""
+    async with site_with_a_copy(tmp_path) as here, lite(here, auto_commit=False) as consumer:
+        await consumer.assign([queue(0)])
+        await take(consumer, KEPT + LOST)
+        await consumer.commit()
+        one = consumer._assignment.queues[queue(0)]
+        await lose_the_end(here, tmp_path)
+        # It had written what it was told of the group.
+        here.broker.context.offsets.commit(GROUP, TOPIC, 0, KEPT + LOST)
+        await eventually(lambda: consumer._assignment.queues[queue(0)] is not one)
+        assert consumer.position(queue(0)) == KEPT
+        await consumer.commit()
+        assert here.offsets() == {0: KEPT}

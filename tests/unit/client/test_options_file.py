@@ -87,6 +87,8 @@ def test_the_environment_comes_before_the_file(path: Path) -> None:
         ("namsrv = '127.0.0.1:9876'", "unknown option 'namsrv'; did you mean 'namesrv'?"),
         ("[tls]\ncafile = 'x'", "unknown option 'cafile'; did you mean 'ca_file'?"),
         ("tls = 'x'", "tls must be a table"),
+        ("[tls]\nca_file = 5", "ca_file must be str, not int"),
+        ("[tls]\nverify = 0", "verify must be bool, not int"),
         ("namesrv = 5", "namesrv must be str, not int"),
         ("namesrv = 'nowhere'", "namesrv: "),
         ("use_tls = 'yes'", "use_tls must be bool, not str"),

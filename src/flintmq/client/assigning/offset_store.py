@@ -143,6 +143,8 @@ class RemoteOffsets(NotedOffsets):
         """What the brokers have, and when that was so."""
         self._lowered: set[MessageQueue] = set()
         """Queues whose next commit may be less than the brokers have."""
+        self._lowered_count: defaultdict[MessageQueue, int] = defaultdict(int)
+        """How often that was said: a commit that was on its way already does not count for it."""
         # An offset on its way must not overtake a later one, above all not that of a hand-over.
         self._turns: defaultdict[MessageQueue, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -154,6 +156,7 @@ class RemoteOffsets(NotedOffsets):
         super().update(queue, offset, increase_only=increase_only)
         if not increase_only:
             self._lowered.add(queue)
+            self._lowered_count[queue] += 1
 
     def lower(self, queue: MessageQueue, offset: int) -> None:
         """Note an offset if a higher one is noted, or the broker has a higher one."""
@@ -202,10 +205,10 @@ class RemoteOffsets(NotedOffsets):
 
     async def _persist(self, queue: MessageQueue) -> None:
         async with self._turns[queue]:
-            offset = self._offsets.get(queue)
+            offset, lowered_count = self._offsets.get(queue), self._lowered_count[queue]
             try:
                 if offset is not None and await self._is_ahead(queue, offset):
-                    await self._commit(queue, offset)
+                    await self._commit(queue, offset, lowered_count)
             except FlintError as error:
                 logger.warning("offset not committed: queue=%s reason=%s", queue, error)
 
@@ -227,11 +230,14 @@ class RemoteOffsets(NotedOffsets):
         With ``increase_only`` nothing is done if the group has come further.
         """
         async with self._turns[queue]:
-            if not increase_only or await self._is_ahead(queue, offset):
-                await self._commit(queue, offset)
+            lowered_count = self._lowered_count[queue]
+            if increase_only and not await self._is_ahead(queue, offset):
+                return
+            if await self._commit(queue, offset, lowered_count):
                 super().update(queue, offset, increase_only=False)
 
-    async def _commit(self, queue: MessageQueue, offset: int) -> None:
+    async def _commit(self, queue: MessageQueue, offset: int, lowered_count: int) -> bool:
+        """Send an offset; return whether no lower one was noted since it was chosen."""
         header = UpdateConsumerOffsetRequest(
             consumer_group=self._group,
             topic=queue.topic,
@@ -246,7 +252,10 @@ class RemoteOffsets(NotedOffsets):
         )
         self._committed[queue] = offset
         self._known[queue] = offset, asked_ms
-        self._lowered.discard(queue)
+        is_last_word = self._lowered_count[queue] == lowered_count
+        if is_last_word:
+            self._lowered.discard(queue)
+        return is_last_word
 
     def forget(self, queue: MessageQueue) -> None:
         """Drop what was noted of a queue."""

@@ -416,6 +416,11 @@ class AsyncLitePullConsumer(GroupMember):
     async def _correct(self, one: AssignedQueue, offset: int) -> None:
         await self._assignment.correct(one, offset, persist=self.settings.auto_commit)
         self._cache.restarted(one)
+        noted, now = self.offsets.noted(one.queue), self._assignment.queues.get(one.queue)
+        if now is not None and noted is not None and noted > now.position:
+            # What was committed lies behind the end of the queue: what comes there now would be
+            # passed over by the next owner.  The next commit of the user says that.
+            self._cache.sought(one.queue)
 
 
 async def _all(works: Iterable[Awaitable[None]]) -> None:
