@@ -173,9 +173,9 @@ async def test_nobody_waits_for_a_large_registration_and_each_counts_in_its_turn
 
         many = [f"topic-{number}" for number in range(50)]
         first = register(1, 1, *many)
-        await eventually(lambda: reading.begun == 1)
+        await eventually(lambda: reading.begun >= 1)
         second, third = register(2, 2, *many), register(3, 3)
-        await eventually(lambda: reading.begun == 2)
+        await eventually(lambda: reading.begun >= 2)
         assert (await asker.route("T")).code == ResponseCode.TOPIC_NOT_EXIST
         reading.may_go_on.set()
         assert [one.code for one in await asyncio.gather(first, second, third)] == [0, 0, 0]
