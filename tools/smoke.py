@@ -89,7 +89,8 @@ class _MachineCodeNews(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        if text.startswith("machine code is "):
+        # On a new machine it is compiled before it is loaded.
+        if text.startswith("machine code is ") and "being compiled" not in text:
             self.text = text
             self.heard.set()
 

@@ -1,20 +1,28 @@
 """A read that is taken at once brings what a read record by record brings."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FunctionType
 from typing import Any, Final
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flintmq.format.stored.consume_queue import PRE_BLANK_SIZE, UNIT
+from flintmq.kernels.background_load import LoadOnDemand
+from flintmq.kernels.checked_access import checked_loader
+from flintmq.kernels.queue_reads import find_pieces
 from flintmq.store.message_store import MessageStore
 from flintmq.store.reading import store_reader as reading
+from flintmq.store.reading.compiled_read import CompiledRead
 from flintmq.store.reading.contiguous_read import read_contiguous
 from flintmq.store.results import GetResult
 from tests.kits.store.store_kit import batch, message, open_store
 
+ENGINES: Final = [None, CompiledRead()]
+"""Python, and machine code."""
 COUNTS: Final = st.sampled_from([-1, 0, 1, 2, 5, 8, 32, 32, 32])
 
 
@@ -22,13 +30,27 @@ COUNTS: Final = st.sampled_from([-1, 0, 1, 2, 5, 8, 32, 32, 32])
 def counted_stretches(taken: list[bool]) -> Iterator[None]:
     """Note which reads are taken at once."""
 
+    by_machine_code = CompiledRead.read
+
     def counted(*args: Any, **options: Any) -> bool:
         taken.append(read_contiguous(*args, **options))
         return taken[-1]
 
+    def counted_engine(*args: Any, **options: Any) -> GetResult | None:
+        found = by_machine_code(*args, **options)
+        if found is not None:
+            taken.append(True)
+        return found
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reading, "read_contiguous", counted)
+        patch.setattr(CompiledRead, "read", counted_engine)
         yield
+
+
+def use_engine(store: MessageStore, engine: CompiledRead | None) -> None:
+    store.reader._engine = LoadOnDemand(CompiledRead, ask_count=0)
+    store.reader._engine._loaded = engine
 
 
 def facts(result: GetResult | None) -> dict[str, Any]:
@@ -52,6 +74,7 @@ def facts(result: GetResult | None) -> dict[str, Any]:
 def one_by_one(store: MessageStore, queue_id: int, offset: int, count: int) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reading, "read_contiguous", lambda *args, **options: False)
+        patch.setattr(CompiledRead, "read", lambda *args, **options: None)
         return facts(store.get_messages("T", queue_id, offset, count))
 
 
@@ -113,6 +136,7 @@ def spoil(store: MessageStore, number: int, at: int) -> None:
     damaged=st.none() | damages,
     spoiled=st.none() | st.tuples(st.integers(0, 12), st.sampled_from([3, 2, 35, 28, 40])),
     hot_size=st.sampled_from([500, 3000] + [1 << 40] * 4),
+    engine=st.sampled_from(ENGINES),
 )
 def test_a_stretch_is_what_a_read_record_by_record_brings(
     filled: list[tuple[int, int, int]],
@@ -121,8 +145,10 @@ def test_a_stretch_is_what_a_read_record_by_record_brings(
     damaged: tuple[int, int, int | None] | None,
     spoiled: tuple[int, int] | None,
     hot_size: int,
+    engine: CompiledRead | None,
 ) -> None:
     with open_store(**settings) as store:
+        use_engine(store, engine)
         store.reader._hot_size = hot_size
         fill(store, filled)
         if spoiled is not None:
@@ -138,11 +164,15 @@ def test_a_stretch_is_what_a_read_record_by_record_brings(
             assert inside is None or facts(inside) == at_once
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("at", [0, 3, 28, 35])
 @pytest.mark.parametrize("sizes", [[7, 7, 7, 7], [7, 8, 9, 10]])
-def test_a_record_that_denies_its_place_is_passed_over(sizes: list[int], at: int) -> None:
+def test_a_record_that_denies_its_place_is_passed_over(
+    sizes: list[int], at: int, engine: CompiledRead | None
+) -> None:
     taken: list[bool] = []
     with open_store() as store, counted_stretches(taken):
+        use_engine(store, engine)
         fill(store, [(0, size, 1) for size in sizes])
         spoil(store, 2, at)
         found = facts(store.get_messages("T", 0, 0, 32))
@@ -151,10 +181,12 @@ def test_a_record_that_denies_its_place_is_passed_over(sizes: list[int], at: int
     assert taken == [False]
 
 
-def test_plain_reads_are_taken_at_once_at_all() -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_plain_reads_are_taken_at_once_at_all(engine: CompiledRead | None) -> None:
     """Without this the test above would hold for stretches that are never taken."""
     taken: list[bool] = []
     with open_store() as store, counted_stretches(taken):
+        use_engine(store, engine)
         fill(store, [(0, 7, 4), (0, 300, 1), (1, 7, 1), (0, 7, 1)])
         # The message of the other queue lies between the last one and those before it.
         for offset in (0, 1, 4, 5):
@@ -162,8 +194,10 @@ def test_plain_reads_are_taken_at_once_at_all() -> None:
     assert taken == [True] * 4
 
 
-def test_records_side_by_side_are_one_part() -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_records_side_by_side_are_one_part(engine: CompiledRead | None) -> None:
     with open_store() as store:
+        use_engine(store, engine)
         fill(store, [(0, 7, 4), (0, 300, 1)])
         result = store.get_messages("T", 0, 0, 32)
         assert result is not None
@@ -172,8 +206,10 @@ def test_records_side_by_side_are_one_part() -> None:
             assert len(result.messages) == 5
 
 
-def test_a_part_does_not_outlive_its_result() -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_part_does_not_outlive_its_result(engine: CompiledRead | None) -> None:
     with open_store() as store:
+        use_engine(store, engine)
         fill(store, [(0, 7, 4)])
         result = store.get_messages("T", 0, 0, 32)
         assert result is not None
@@ -182,3 +218,46 @@ def test_a_part_does_not_outlive_its_result() -> None:
         for view in (part, record):
             with pytest.raises(ValueError, match="released"):
                 view.tobytes()
+
+
+@given(
+    fuzzed=st.lists(
+        st.tuples(st.integers(-200, 700), st.sampled_from([-1, 0, 90, 91, 100, 200, 1 << 30])),
+        min_size=1,
+        max_size=6,
+    ),
+    count=st.integers(0, 6),
+    log_size=st.integers(1, 600),
+    log_start=st.sampled_from([0, 100]),
+    lowest=st.sampled_from([0, 50, 300]),
+)
+def test_machine_code_reads_nothing_outside_of_what_it_was_given(
+    fuzzed: list[tuple[int, int]], count: int, log_size: int, log_start: int, lowest: int
+) -> None:
+    """With its loads checked it gives what it gives without; a load outside would raise."""
+    log = bytearray(600)
+    for offset, size in fuzzed:
+        at = offset - log_start
+        if 0 <= at <= 560:
+            log[at : at + 4] = (size & 0xFFFFFFFF).to_bytes(4)
+            log[at + 28 : at + 36] = (offset % (1 << 64)).to_bytes(8)
+    units = b"".join(UNIT.pack(offset, size, 0) for offset, size in fuzzed)
+    count = min(count, len(fuzzed))
+    arrays = [np.frombuffer(units, np.uint8), np.frombuffer(bytes(log), np.uint8)[:log_size]]
+    found = []
+    for find in (checked(find_pieces), find_pieces):
+        pieces = np.zeros(1 + 2 * len(fuzzed), np.int64)
+        options = (count, len(fuzzed), arrays[1], log_start, lowest, 1 << 20, pieces)
+        number = find(arrays[0], *options)
+        found.append((number, pieces[: 1 + 2 * number].tolist() if number >= 0 else None))
+    assert found[0] == found[1]
+
+
+def checked(kernel: Callable[..., int]) -> Callable[..., int]:
+    """Return the Python function that a kernel is written as, with loads that look at bounds."""
+    python: FunctionType = kernel.py_func  # type: ignore[attr-defined]
+    loads = {
+        "load_int": checked_loader(32, "big", is_signed=True),
+        "load_long": checked_loader(64, "big", is_signed=True),
+    }
+    return FunctionType(python.__code__, {**python.__globals__, **loads})

@@ -129,10 +129,9 @@ class AdminBase(ClientUser):
             found = [one for one in everywhere if one.cluster == cluster]
             names = sorted({one.cluster for one in everywhere})
         if not found:
-            noun = "cluster" if broker is None else "broker"
+            noun, name = ("cluster", cluster) if broker is None else ("broker", broker)
             raise MissingError(
-                f"there is no {noun} {broker or cluster!r}; "
-                f"the name server knows {', '.join(names) or 'none'}"
+                f"there is no {noun} {name!r}; the name server knows {', '.join(names) or 'none'}"
             )
         masters = [one for one in found if one.is_master]
         if masters_only and not masters:

@@ -77,6 +77,8 @@ class OffsetAdmin(LagAdmin):
     ) -> list[tuple[MessageQueue, PlannedChange]]:
         queues = subscribe_queues(topic, await self.topic_route(topic))
         before = await self._committed(group, topic)
+        if not before:
+            await self.group_config(group)  # One that is not there cannot be moved.
         await self.client.routes.fetch(topic)
         bounds = QueueBounds(self.client)
         plans = []

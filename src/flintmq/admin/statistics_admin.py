@@ -127,6 +127,8 @@ class StatisticsAdmin(DeadLetterAdmin):
             return await self.broker_counter(place.address, name, key)
 
         answers = await self.ask_all(places, ask)
+        if answers.failures:
+            raise answers.failures[0][1]  # The sum of some brokers is not that of the topic.
         found = [one for _, one in answers.found if one is not None]
         return BrokerCounter(
             per_second=sum(one.per_second for one in found),

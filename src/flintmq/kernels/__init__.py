@@ -18,6 +18,7 @@ __all__ = [
     "plain_properties",
     "properties",
     "queue_numbers",
+    "queue_reads",
     "queue_units",
     "record_encoding",
     "records",

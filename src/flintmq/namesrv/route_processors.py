@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from flintmq.errors import FlintError
@@ -21,16 +22,29 @@ from flintmq.remoting import Answer, RefusedError, Request, RequestTable
 from flintmq.remoting.request_table import Admission, admit_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
+    from flintmq.format.wire.bodies.registration import Registration
     from flintmq.namesrv.config import NamesrvConfig
     from flintmq.namesrv.routes import RouteTable
     from flintmq.settings.live_config import LiveConfig
 
 logger = logging.getLogger(__name__)
 
+SMALL_BODY_SIZE: Final = 16 << 10
+"""A registration of so many bytes is read at once: some hundred topics, if it is compressed."""
 STANDARD_JSON_SINCE: Final = 401
 """Clients from 4.9.4 on read quoted integer names; earlier ones may need them bare."""
+
+
+def _registration_of(request: Request[headers.RegisterBrokerRequest]) -> Registration:
+    """Read what a broker registers; it touches nothing else, so any thread may do it."""
+    header = request.header
+    if header.body_crc32 not in (0, crc31(request.body)):
+        raise RefusedError(ResponseCode.SYSTEM_ERROR, "the CRC of the body does not match")
+    return decode_registration(
+        request.body, compressed=header.compressed, release=request.command.version
+    )
 
 
 @dataclass(slots=True)
@@ -41,18 +55,42 @@ class NamesrvProcessors:
     pairs: KvConfig
     config: LiveConfig[NamesrvConfig]
     now_ms: Callable[[], int]
+    _reading: dict[str, asyncio.Future[None]] = field(default_factory=dict)
+    """The registration of a broker that is being read, by its address; of several the last."""
 
     # -- brokers -----------------------------------------------------------------------------
 
-    def register(self, request: Request[headers.RegisterBrokerRequest]) -> Answer:
+    def register(
+        self, request: Request[headers.RegisterBrokerRequest]
+    ) -> Answer | Awaitable[Answer]:
         """Register a broker, or refresh its registration."""
+        is_small = len(request.body) <= SMALL_BODY_SIZE
+        if is_small and request.header.broker_addr not in self._reading:
+            return self._registered(request, _registration_of(request))
+        return self._register_large(request)
+
+    async def _register_large(self, request: Request[headers.RegisterBrokerRequest]) -> Answer:
+        """Read a registration of thousands of topics in a thread, so that nobody waits for it.
+
+        What one broker sends counts in the order in which it came.
+        """
+        address, done = request.header.broker_addr, asyncio.get_running_loop().create_future()
+        before = self._reading.get(address)
+        self._reading[address] = done
+        try:
+            registration = await asyncio.to_thread(_registration_of, request)
+            if before is not None:
+                await asyncio.wait([before])
+            return self._registered(request, registration)
+        finally:
+            done.set_result(None)
+            if self._reading.get(address) is done:
+                del self._reading[address]
+
+    def _registered(
+        self, request: Request[headers.RegisterBrokerRequest], registration: Registration
+    ) -> Answer:
         header = request.header
-        crc = crc31(request.body)
-        if header.body_crc32 not in (0, crc):
-            raise RefusedError(ResponseCode.SYSTEM_ERROR, "the CRC of the body does not match")
-        registration = decode_registration(
-            request.body, compressed=header.compressed, release=request.command.version
-        )
         known = self.routes.version_of(header.broker_addr) is not None
         found = self.routes.register(header, registration, request.connection, self.now_ms())
         if not known:

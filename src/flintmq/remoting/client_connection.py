@@ -108,6 +108,11 @@ class ClientConnection(Connection):
             super()._expire(future, code, timeout_ms)
         self._note_missing()
 
+    def _withdraw(self, future: asyncio.Future[Command]) -> None:
+        # What waits for room may be large, and nobody wants it any more.
+        self._unsent.pop(future, None)
+        self._note_missing()
+
     def _note_missing(self) -> None:
         """Count an answer that did not come in time, or before its caller gave up."""
         self._missing_count += 1

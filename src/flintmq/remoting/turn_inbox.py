@@ -36,10 +36,16 @@ CROWDED_TURNS: Final = 256
 """Turns with one read each after which an inbox is calm again."""
 SMALL_READ_SIZE: Final = 1500
 """A read of so many bytes has few requests, which cost less when they are looked at in Python."""
+UNKNOWN_READS: Final = 32
+"""Small reads of a connection that are not offered to machine code after it has known nothing of
+one: whoever pulls goes on to do so."""
 
 
 class ReadSource(RequestSource, Protocol):
     """A connection whose reads are kept."""
+
+    unknown_reads: int
+    """How many of its next small reads are taken to bring nothing that machine code knows."""
 
     @property
     def is_lost(self) -> bool:
@@ -164,6 +170,10 @@ class TurnInbox:
         opened: dict[int, bytes] = {}
         seen: set[ReadSource] = set()
         for number, (connection, data) in enumerate(reads):
+            if connection.unknown_reads and len(data) <= SMALL_READ_SIZE:
+                connection.unknown_reads -= 1
+                seen.add(connection)
+                continue
             # Of two reads of one connection the second may begin in the middle of a frame.
             if connection not in seen and (whole := connection.open_read(data)) is not None:
                 opened[number] = whole
@@ -181,6 +191,7 @@ class TurnInbox:
                 reads[number][0].abort()
             return [read for number, read in enumerate(reads) if number not in opened]
         for number, size in zip(opened, handled, strict=False):
+            reads[number][0].unknown_reads = 0 if size else UNKNOWN_READS
             rests[number] = reads[number][0], opened[number][size:]
         return rests
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from flintmq.store.files.mapped_file import Slice
     from flintmq.store.reading.message_filter import MessageFilter
     from flintmq.store.reading.store_reader import QueryResult
+    from flintmq.store.recovery.recovery_progress import RecoveryProgress
     from flintmq.store.results import GetResult, PutResult
     from flintmq.store.upkeep.queue_cleaning import ForgottenQueues
 
@@ -104,11 +105,14 @@ class MessageStore:
         filter_bitmap: Callable[[str, Mapping[str, str]], bytes | None] | None = None,
         on_arrival: ArrivalListener | None = None,
         roll_wait_ms: int | None = None,
+        progress: RecoveryProgress | None = None,
     ) -> Self:
         """Open the store of ``config``: lock, load and recover it.
 
         An owner that must not wait gives ``roll_wait_ms``: a put that needs the next log file
-        fails after so long if it is not made yet, and `is_next_file_late` tells why.
+        fails after so long if it is not made yet, and `is_next_file_late` tells why.  It may open
+        the store in another thread, which then has nothing more to do with it; ``progress`` tells
+        meanwhile how far that is.
 
         Raises:
             StoreLockedError: another process has it.
@@ -121,6 +125,7 @@ class MessageStore:
             filter_bitmap,
             on_arrival,
             roll_wait_ms,
+            progress,
         )
         return cls(assemble(config, options), has_threads=background)
 
@@ -252,10 +257,24 @@ class MessageStore:
             )
         else:
             result = self.reader.get_messages(topic, queue_id, offset, count_max, message_filter)
-        if result is not None or not only_ready:
-            elapsed_us = int((self.clock.monotonic() - began) * 1_000_000)
-            self.statistics.record_get(0 if result is None else len(result), elapsed_us)
+        if result is not None:
+            result.read_us = int((self.clock.monotonic() - began) * 1_000_000)
+            self.statistics.record_get(len(result), result.read_us)
+        elif not only_ready:
+            self.statistics.record_get(0, int((self.clock.monotonic() - began) * 1_000_000))
         return result
+
+    def ends_at(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Return whether a queue has messages up to ``offset`` and none there.
+
+        If so, a read that has found nothing is counted.  Where it takes more to tell, it is False.
+        """
+        if self._closed or not self.flags.readable or self.config.enable_lmq:
+            return False
+        is_end = 0 < offset == self.max_offset_in_queue(topic, queue_id)
+        if is_end:
+            self.statistics.record_get(0, 0)
+        return is_end
 
     def min_offset_in_queue(self, topic: str, queue_id: int) -> int:
         """Return the first queue offset that can be read, 0 for an unknown queue."""

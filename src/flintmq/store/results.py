@@ -150,6 +150,7 @@ class GetResult:
         "min_offset",
         "next_begin_offset",
         "pieces",
+        "read_us",
         "status",
         "suggest_slave",
         "total_size",
@@ -166,6 +167,8 @@ class GetResult:
         """Whole records in the order of the queue; those that lie side by side are one piece."""
         self._queue_offsets: list[int] | range = []
         self.total_size = 0
+        self.read_us = 0
+        """Microseconds that the read has taken, where the store has measured them."""
         self.suggest_slave = False
         self._held: list[MappedFile] = []
         self._messages: list[memoryview] | None = None
@@ -178,10 +181,14 @@ class GetResult:
         self, file: MappedFile, pieces: list[memoryview], count: int, total_size: int
     ) -> None:
         """Hold the next ``count`` messages, none passed over, all in a file that is held."""
+        self._held.append(file)
+        self.take_pieces(pieces, count, total_size)
+
+    def take_pieces(self, pieces: list[memoryview], count: int, total_size: int) -> None:
+        """Have the next ``count`` messages, none passed over, of files that are held already."""
         first = self.next_begin_offset
         self.next_begin_offset = end = first + count
         self._queue_offsets = range(first, end)
-        self._held.append(file)
         self.pieces = pieces
         self.total_size = total_size
         self.status = GetStatus.FOUND

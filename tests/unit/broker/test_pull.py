@@ -1,4 +1,5 @@
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,24 @@ async def test_a_held_pull_is_answered_when_a_message_comes(tmp_path: Path) -> N
         answer = await waiting
         assert [record.body for record in records(answer.body)] == [b"news"]
         assert here.broker.context.held.count == 0
+
+
+async def test_a_held_pull_goes_by_what_its_group_may_do_when_a_message_comes(
+    tmp_path: Path,
+) -> None:
+    async with site(tmp_path) as here:
+        wire, other = await here.client(), await here.client()
+        await wire.send("orders")
+        header = pull_header("orders", queue_offset=1, sys_flag=SUSPEND | SUBSCRIPTION)
+        waiting = asyncio.create_task(wire.call(RequestCode.PULL_MESSAGE, header))
+        await eventually(lambda: here.broker.context.held.count == 1)
+        body = json.dumps({"groupName": "consumers", "consumeEnable": False}).encode()
+        await other.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+        # Another group may still pull, and what is known of pulls is brought up to date by that.
+        assert len(await other.pull("orders", consumer_group="others")) == 1
+        await other.send("orders", b"news")
+        answer = await waiting
+    assert answer.code == ResponseCode.NO_PERMISSION
 
 
 async def test_a_held_pull_is_not_woken_by_what_it_does_not_want(tmp_path: Path) -> None:

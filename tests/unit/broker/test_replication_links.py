@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from random import Random
 from typing import Final
@@ -17,6 +18,7 @@ from flintmq.broker.replication.errors import (
     GapError,
     ReplicationError,
 )
+from flintmq.broker.replication.ha_client import HaClient, StreamEndedError
 from flintmq.broker.replication.master_link import (
     IDLE_HEARTBEATS_MAX,
     MasterLink,
@@ -167,11 +169,11 @@ def test_a_slave_compares_before_it_appends() -> None:
 def test_a_slave_promises_nothing_before_it_has_compared() -> None:
     clock = Clock()
     link = master_link(ListLog(record(200) + record(300)), clock)
-    first = link.request()
+    assert link.request() > 0
     assert link.due_report() is None
     clock.ms += 100
-    # A sign of life, which says no more than the request did.
-    assert link.due_report() == first
+    # A sign of life.
+    assert link.due_report() == 0
 
 
 def test_a_slave_ahead_of_its_master_says_so() -> None:
@@ -196,6 +198,19 @@ def test_a_slave_begins_anew_only_where_its_master_has_nothing_that_follows() ->
     assert must_start_anew(log, MasterRange(FILE_SIZE, 5000))
     with pytest.raises(ForeignBytesError, match="mid-file"):
         must_start_anew(log, MasterRange(FILE_SIZE + 1, 5000))
+
+
+def test_a_slave_compares_only_what_its_master_still_has() -> None:
+    """It asked for what was deleted, got what follows, and called that a gap for ever."""
+    content = blank(FILE_SIZE) + record(200) + record(300)
+    log = ListLog(content)
+    link = master_link(log)
+    assert link.request(FILE_SIZE) == FILE_SIZE
+    link.received(transfer(FILE_SIZE, content[FILE_SIZE:] + record(100)))
+    assert link.is_joined
+    assert log.end == len(content) + 100
+    # Nothing that could be compared is left.
+    assert must_start_anew(ListLog(blank(FILE_SIZE)), MasterRange(FILE_SIZE, 5000))
 
 
 def test_an_empty_slave_begins_with_the_first_file_of_its_master() -> None:
@@ -349,9 +364,12 @@ def test_a_slave_is_worth_waiting_for_only_if_it_is_near() -> None:
     assert not slaves.can_promise(50)
     link = slave_link()
     slaves.add(link)
+    # Whoever has connected and said nothing is no slave: nobody waits for it.
+    assert not slaves.can_promise(99)
+    link.received(encode_report(0), log_start=0, log_end=1000)
     assert slaves.can_promise(99)
     assert not slaves.can_promise(100)
-    link.received(encode_report(0) + encode_report(60), log_start=0, log_end=1000)
+    link.received(encode_report(60), log_start=0, log_end=1000)
     slaves.advanced(link)
     assert slaves.can_promise(159)
     (status,) = slaves.statuses(200)
@@ -366,3 +384,40 @@ def test_a_slave_of_an_empty_master_is_not_a_byte_behind() -> None:
     asked = link.request(0)
     link.received(transfer(asked))
     assert link.master_end == 0
+
+
+def test_half_a_report_is_no_sign_of_life() -> None:
+    clock = Clock()
+    link = slave_link(clock)
+    for _ in range(7):
+        clock.ms += 60
+        link.received(b"\0", log_start=0, log_end=1000)
+    assert link.is_silent
+    link.received(b"\0", log_start=0, log_end=1000)
+    assert not link.is_silent
+
+
+async def test_a_name_that_is_none_ends_the_stream_before_it_begins() -> None:
+    link = master_link(ListLog())
+    with pytest.raises(StreamEndedError, match="cannot be connected to"):
+        await HaClient(link, on_append=lambda: None).run("a..b:10912", link.request())
+
+
+async def test_whatever_goes_wrong_with_a_chunk_ends_its_stream() -> None:
+    """What was left of the chunk was lost, and the next one taken for what followed."""
+
+    class BrokenLog(ListLog):
+        def append(self, offset: int, data: memoryview | bytearray) -> None:
+            raise LookupError("a fault of ours")
+
+    async def send(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(transfer(0, record(200)))
+        await reader.read()
+        writer.close()
+
+    link = master_link(BrokenLog())
+    server = await asyncio.start_server(send, "127.0.0.1", 0)
+    async with server:
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(LookupError):
+            await HaClient(link, on_append=lambda: None).run(address, link.request())

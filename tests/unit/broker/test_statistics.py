@@ -24,7 +24,7 @@ def statistics() -> BrokerStatistics:
 
 def get(statistics: BrokerStatistics, group: str, count: int, size: int) -> None:
     queue = GotQueue("T", group, 2)
-    statistics.add_get(queue, count, size, next_offset=count, seconds=0.0025)
+    statistics.add_get(queue, count, size, next_offset=count, micros=2500)
 
 
 def numbers(statistics: BrokerStatistics, name: str, key: str) -> tuple[int, int] | None:

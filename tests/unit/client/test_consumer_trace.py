@@ -60,6 +60,7 @@ async def test_the_trace_tells_of_every_message_before_and_after_its_handler(
     before = befores[good.message_id, "0"]
     assert before[2:5] == ["null", GROUP, before[4]]
     assert before[7] == "k1 k2"
+    assert befores[bad.message_id, "0"][7] == "null", "Java's tools cannot read an empty field"
     afters = {line[1]: line for line in told if line[0] == "SubAfter"}
     assert afters.keys() == {line[4] for line in befores.values()}
     outcomes = {

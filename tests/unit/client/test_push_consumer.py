@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from flintmq import ConsumeFrom, ConsumeResult, MessageModel, ReceivedMessage, SendFailedError
+from flintmq import (
+    AsyncPushConsumer,
+    ClientInstance,
+    ClientOptions,
+    ConsumeFrom,
+    ConsumeResult,
+    MessageModel,
+    ReceivedMessage,
+    SendFailedError,
+)
 from flintmq.client.errors import ResponseError, UsageError
 from flintmq.model.message_queue import MessageQueue
 from flintmq.model.subscription import SQL92
@@ -486,3 +495,31 @@ async def test_pulling_pauses_while_too_much_is_held_of_a_topic(tmp_path: Path) 
             assert sum(one.count for one in held.values()) <= 14 + 8 + 4 + 4
             go.set()
             await eventually(lambda: len(begun) == 80)
+
+
+async def test_consumers_of_a_shared_client_do_not_wait_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group whose broker did not answer kept all others of its client from sharing queues."""
+    async with (
+        site(tmp_path) as here,
+        ClientInstance(ClientOptions(namesrv=here.namesrv)) as client,
+        AsyncPushConsumer(
+            group="one", subscriptions={TOPIC: "*"}, handler=Collected(), client=client
+        ) as one,
+        AsyncPushConsumer(
+            group="other", subscriptions={TOPIC: "*"}, handler=Collected(), client=client
+        ) as other,
+    ):
+        is_shared = asyncio.Event()
+
+        async def stuck() -> None:
+            await is_shared.wait()
+
+        async def share() -> None:
+            is_shared.set()
+
+        monkeypatch.setattr(one, "rebalance", stuck)
+        monkeypatch.setattr(other, "rebalance", share)
+        client.wake_rebalance()
+        await eventually(is_shared.is_set)

@@ -2,6 +2,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import threading
 import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from flintmq.format.wire.command import Command
 from flintmq.format.wire.headers import namesrv as headers
 from flintmq.format.wire.headers.codec import Header
 from flintmq.model import DataVersion, TopicConfig
-from flintmq.namesrv import Namesrv, NamesrvConfig, run_namesrv
+from flintmq.namesrv import Namesrv, NamesrvConfig, route_processors, run_namesrv
 from flintmq.remoting import RemotingClient
 from flintmq.settings.metrics_settings import MetricsExporter
 from tests.kits.broker.broker_kit import SMALL, eventually, site
@@ -135,6 +136,51 @@ async def test_a_broker_whose_connection_ends_is_gone_at_once(tmp_path: Path) ->
             )
             assert (await asker.route("T")).code == ResponseCode.SUCCESS
         await eventually(lambda: asker.namesrv.routes.route("T") is None)
+
+
+class SlowReading:
+    """Reads large registrations only when a test says so, the first of them last."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.may_go_on = threading.Event()
+        self.begun = 0
+        self._read = route_processors._registration_of
+        patch.setattr(route_processors, "_registration_of", self._slowly)
+        patch.setattr(route_processors, "SMALL_BODY_SIZE", 100)
+
+    def _slowly(self, request: Any) -> Any:
+        if len(request.body) > route_processors.SMALL_BODY_SIZE:
+            self.begun += 1
+            if self.begun == 1:
+                assert self.may_go_on.wait(60)
+        return self._read(request)
+
+
+async def test_nobody_waits_for_a_large_registration_and_each_counts_in_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading = SlowReading(monkeypatch)
+    async with namesrv(tmp_path) as asker:
+
+        def register(version: int, queue_count: int, *more: str) -> asyncio.Task[Command]:
+            topics = [
+                TopicConfig(name=name, read_queue_count=queue_count, write_queue_count=1)
+                for name in ("T", *more)
+            ]
+            body = encode_registration(topics, DataVersion(version, version))
+            header = registration(body)
+            return asyncio.create_task(asker.call(RequestCode.REGISTER_BROKER, header, body))
+
+        many = [f"topic-{number}" for number in range(50)]
+        first = register(1, 1, *many)
+        await eventually(lambda: reading.begun == 1)
+        second, third = register(2, 2, *many), register(3, 3)
+        await eventually(lambda: reading.begun == 2)
+        assert (await asker.route("T")).code == ResponseCode.TOPIC_NOT_EXIST
+        reading.may_go_on.set()
+        assert [one.code for one in await asyncio.gather(first, second, third)] == [0, 0, 0]
+        found = loads_body((await asker.route("T")).body)
+        assert found["queueDatas"][0]["readQueueNums"] == 3
 
 
 async def test_a_broker_learns_whether_it_has_to_register(tmp_path: Path) -> None:

@@ -239,3 +239,22 @@ async def test_callers_that_give_up_early_count_as_answers_that_are_missing() ->
         assert (
             await client.call(proxy.address, ECHO, None, b"y", timeout_ms=PATIENT_MS)
         ).body == b"y"
+
+
+async def test_a_request_that_was_given_up_before_it_was_sent_keeps_nothing() -> None:
+    """Bodies of sends that their callers had cancelled were kept while the server did not read."""
+    limits = Limits(write_pause_size=64 << 10, missing_count_max=1000)
+    with bind(HOST, 0) as paused:
+        paused.listen()
+        async with RemotingClient(limits=limits) as client:
+            address = f"{HOST}:{paused.getsockname()[1]}"
+            calls = [
+                asyncio.create_task(client.call(address, ECHO, None, bytes(MIB), timeout_ms=50_000))
+                for _ in range(32)
+            ]
+            connection = await client.connect(address)
+            await eventually(lambda: len(connection._unsent) > 0)
+            for call in calls:
+                call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+            assert not connection._unsent

@@ -71,7 +71,7 @@ class PullProcessor:
             header.queue_offset,
             admitted.message_filter,
             request.connection,
-            answer=lambda: request.answer(self._read_after_all(header)),
+            answer=lambda: request.answer(self.read_after_all(header)),
             size=PULL_SIZE + len(header.subscription or ""),
         )
         timeout_ms = timeout_ms if config.long_polling else config.short_polling_ms
@@ -90,9 +90,9 @@ class PullProcessor:
 
     async def _pull_cold(self, header: PullMessageRequest, admitted: AdmittedPull) -> Answer:
         await self._context.cold_loads.load(lambda: self._cold_ranges(header, admitted))
-        return self._read_after_all(header)
+        return self.read_after_all(header)
 
-    def _read_after_all(self, header: PullMessageRequest) -> Answer:
+    def read_after_all(self, header: PullMessageRequest) -> Answer:
         """Answer a pull that has waited; what it may read can have changed meanwhile."""
         try:
             admitted = admit_pull(self._context, header)
@@ -101,7 +101,6 @@ class PullProcessor:
         return self._read(header, admitted)
 
     def _read(self, header: PullMessageRequest, admitted: AdmittedPull) -> Answer:
-        began = self._context.clock.monotonic()
         result = self._context.store.get_messages(
             header.topic,
             header.queue_id,
@@ -136,7 +135,7 @@ class PullProcessor:
             len(result),
             result.total_size,
             next_offset=result.next_begin_offset,
-            seconds=self._context.clock.monotonic() - began,
+            micros=result.read_us,
         )
         return Answer(
             code, answer_header, result.status.value, parts=result.pieces, release=result.release

@@ -48,6 +48,7 @@ def request_table(context: BrokerContext) -> RequestTable:
         reads=None if context.is_slave else sends,
         admit=admit_all if access is None else access.admit,
         shed=OldRequests(lambda: context.config, context.refused),
+        latencies=context.latencies,
     )
 
 
@@ -155,7 +156,7 @@ _REFUSED_BY_SLAVES: Final = {
 
 def bulk_handlers(context: BrokerContext, sends: SendFastPath) -> dict[int, BulkHandler]:
     """Return the bulk handlers of a broker by request code; all else goes to processors only."""
-    pulls = PullFastPath(context)
+    pulls = PullFastPath(context, PullProcessor(context).read_after_all)
     if context.is_slave:
         return {RequestCode.PULL_MESSAGE: pulls}
     return {

@@ -28,6 +28,8 @@ COMMIT_OFFSET: Final = 1
 SUSPEND: Final = 2
 SUBSCRIPTION: Final = 4
 
+_READ: Final = int(Perm.READ)
+"""As a plain number: to combine flags of an enumeration takes ten times as long."""
 _BROADCASTING: Final = MESSAGE_MODELS[0]
 
 
@@ -56,7 +58,7 @@ def suggested_broker(config: BrokerConfig, result: GetResult, group: GroupConfig
 
 def _checked_group(context: BrokerContext, header: PullMessageRequest) -> GroupConfig:
     config = context.config
-    if not config.permission & Perm.READ:
+    if not config.permission & _READ:
         raise RefusedError(
             ResponseCode.NO_PERMISSION, f"the broker[{config.ip1}] pulling message is forbidden"
         )
@@ -81,7 +83,7 @@ def _check_topic(context: BrokerContext, header: PullMessageRequest) -> None:
             ResponseCode.TOPIC_NOT_EXIST,
             f"topic[{header.topic}] not exist, apply first please!",
         )
-    if not topic.perm & Perm.READ:
+    if not int(topic.perm) & _READ:
         raise RefusedError(
             ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] pulling is forbidden"
         )

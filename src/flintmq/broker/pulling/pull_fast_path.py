@@ -3,37 +3,45 @@
 A consumer pulls a queue again and again with the same fields, save the offsets.  Such a pull is
 recognised by the fields of its header: one whose fields were seen before goes by the admission of
 that time (`flintmq.broker.pulling.pull_admission`), for as long as nothing has changed that the
-admission depends on.  Everything else is left to the processor: what is new, what is to be
-refused, and what asks for an offset at which the queue has no message.
+admission depends on.  One that asks for the end of its queue, and may wait, is held; when a
+message has come it goes by the same admission.  Everything else is left to the processor: what is
+new, what is to be refused, and what asks for another offset at which the queue has no message.
 """
 
 from __future__ import annotations
 
+import functools
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from flintmq.broker.pulling.pull_admission import (
     COMMIT_OFFSET,
     SUBSCRIPTION,
+    SUSPEND,
     admit_pull,
     suggested_broker,
 )
-from flintmq.broker.pulling.pulled_answer import encode_pulled_answer
+from flintmq.broker.pulling.pulled_answer import encode_json_answer, encode_pulled_answer
 from flintmq.broker.statistics.broker_statistics import GotQueue
+from flintmq.broker.waiting.held_pulls import PULL_SIZE, HeldPull
 from flintmq.format.errors import FormatError
-from flintmq.format.wire.codes import ResponseCode
+from flintmq.format.wire.codes import RequestCode, ResponseCode
+from flintmq.format.wire.command import Command
+from flintmq.format.wire.frame import HeaderType
 from flintmq.format.wire.headers.pull import PullMessageRequest
 from flintmq.format.wire.remoting_errors import LocalProtocolError
 from flintmq.remoting import RefusedError
+from flintmq.remoting.processors import send_answer
+from flintmq.remoting.request_latencies import AnsweredKind
 from flintmq.store.results import GetStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from flintmq.broker.context import BrokerContext
     from flintmq.broker.pulling.pull_admission import AdmittedPull
     from flintmq.model.subscription import Subscription
-    from flintmq.remoting import ReceivedRequest
+    from flintmq.remoting import Answer, ReceivedRequest
     from flintmq.remoting.request_table import RequestSource
 
 KNOWN_PULL_COUNT_MAX: Final = 8192
@@ -42,7 +50,7 @@ KNOWN_PULL_COUNT_MAX: Final = 8192
 KNOWN_TEXT_LENGTH_MAX: Final = 1024
 """Characters of all fields of a kind that is remembered, and of its subscription."""
 
-_required_of: Final = itemgetter(
+_REQUIRED: Final = (
     "consumerGroup",
     "topic",
     "queueId",
@@ -51,12 +59,16 @@ _required_of: Final = itemgetter(
     "suspendTimeoutMillis",
     "subVersion",
 )
+_KIND_NAMES: Final = (*_REQUIRED, "subscription", "expressionType")
+_required_of: Final = itemgetter(*_REQUIRED)
 """Takes the fields that every pull has; pulls of one kind have them in common.
 
 Besides these a kind has the subscription and its type, which may be missing.  The offsets are what
 pulls of one kind differ in.
 """
 _DIGITS_MAX: Final = 18
+_JSON: Final = HeaderType.JSON
+_PULL: Final = int(RequestCode.PULL_MESSAGE)
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
 _FOUND: Final = GetStatus.FOUND
 _FOUND_REMARK: Final = _FOUND.value
@@ -67,14 +79,21 @@ _ONCE_MORE: Final = frozenset({GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_W
 class KnownPull(NamedTuple):
     """A kind of pull that was admitted."""
 
+    kind: tuple[str | None, ...]
+    based_on: tuple[object, ...]
+    """What its admission depends on, as it was then."""
     group: str
     topic: str
     queue_id: int
     count_max: int
     admitted: AdmittedPull
     commits: bool
+    hold_ms: int | None
+    """How long it may be held if there is nothing; None: not at all."""
+    held_size: int
     is_registered: bool
     """Whether the subscription is the one of the group's heartbeats, which may change it."""
+    got_queue: GotQueue
     message_model: str | None
     """How the group consumed when the pull was admitted; groups can be refused one of the ways."""
 
@@ -82,8 +101,12 @@ class KnownPull(NamedTuple):
 class PullFastPath:
     """The bulk handler of pulls.  It answers a pull at once, so it never has anything gathered."""
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(
+        self, context: BrokerContext, read_after_all: Callable[[PullMessageRequest], Answer]
+    ) -> None:
+        """Use ``read_after_all`` for what has waited and is not plain any more."""
         self._context = context
+        self._read_after_all = read_after_all
         self._known: dict[tuple[str | None, ...], KnownPull] = {}
         self._based_on: tuple[object, object, object] = (None, None, None)
         """What admissions depend on: settings and tables, which are replaced when they change."""
@@ -102,9 +125,12 @@ class PullFastPath:
             offset, commit_offset = int(offset_text), int(commit_text)
         except (KeyError, TypeError, AttributeError, ValueError):
             return False  # Fields are missing, or are of other types: the processor says which.
-        frame = self._pull(known, request, offset, commit_offset)
+        if known.commits:
+            self._context.offsets.commit(known.group, known.topic, known.queue_id, commit_offset)
+        frame = self._pull(known, request, offset)
         if frame is None:
-            return False
+            return known.hold_ms is not None and self._hold(known, connection, request, offset)
+        self._context.fetched.note(known.group, known.topic, known.queue_id, offset)
         connection.send(frame)
         return True
 
@@ -115,17 +141,21 @@ class PullFastPath:
 
     def _known_pull(self, fields: Mapping[str, Any]) -> KnownPull | None:
         """Return the kind of a pull, learned now if need be; None if it is not plain."""
+        self._forget_if_changed()
+        kind = (*_required_of(fields), fields.get("subscription"), fields.get("expressionType"))
+        known = self._known.get(kind)
+        if known is None or (known.is_registered and not self._is_still_registered(known)):
+            known = self._learn(kind, fields)
+        return known
+
+    def _forget_if_changed(self) -> None:
+        """Forget all kinds if something has changed that admissions depend on."""
         context = self._context
         based_on = context.config, context.topics.version, context.groups.version
         # Compared by identity first: what has not been replaced is equal at once.
         if based_on != self._based_on:
             self._known.clear()
             self._based_on = based_on
-        kind = (*_required_of(fields), fields.get("subscription"), fields.get("expressionType"))
-        known = self._known.get(kind)
-        if known is None or (known.is_registered and not self._is_still_registered(known)):
-            known = self._learn(kind, fields)
-        return known
 
     def _is_still_registered(self, known: KnownPull) -> bool:
         group = self._context.consumers.get(known.group)
@@ -148,13 +178,18 @@ class PullFastPath:
         is_registered = not header.sys_flag & SUBSCRIPTION
         group = self._context.consumers.get(header.consumer_group) if is_registered else None
         known = KnownPull(
+            kind=kind,
+            based_on=self._based_on,
             group=header.consumer_group,
             topic=header.topic,
             queue_id=header.queue_id,
             count_max=header.max_msg_nums,
             admitted=admitted,
             commits=bool(header.sys_flag & COMMIT_OFFSET) and not self._context.is_slave,
+            hold_ms=header.suspend_timeout_millis if header.sys_flag & SUSPEND else None,
+            held_size=PULL_SIZE + len(header.subscription or ""),
             is_registered=is_registered,
+            got_queue=GotQueue(header.topic, header.consumer_group, header.queue_id),
             message_model=None if group is None else group.message_model,
         )
         if _text_length(kind, admitted.subscription) <= KNOWN_TEXT_LENGTH_MAX:
@@ -166,16 +201,24 @@ class PullFastPath:
     # -- pulling -----------------------------------------------------------------------------
 
     def _pull(
-        self, known: KnownPull, request: ReceivedRequest, offset: int, commit_offset: int
+        self,
+        known: KnownPull,
+        request: ReceivedRequest | int,
+        offset: int,
+        held_since: float | None = None,
     ) -> bytes | None:
-        """Return the frame of the answer, None if the pull is not plain after all."""
-        group, topic, queue_id, count_max, admitted, commits, _, _ = known
-        context = self._context
-        if commits:
-            context.offsets.commit(group, topic, queue_id, commit_offset)
-        began = context.clock.monotonic()
+        """Return the frame of the answer, None if the pull is not plain after all.
+
+        Of a request in JSON its opaque number is enough.
+        """
+        admitted, context = known.admitted, self._context
         result = context.store.get_messages(
-            topic, queue_id, offset, count_max, admitted.message_filter, only_ready=True
+            known.topic,
+            known.queue_id,
+            offset,
+            known.count_max,
+            admitted.message_filter,
+            only_ready=True,
         )
         if result is None:
             return None
@@ -189,21 +232,86 @@ class PullFastPath:
                 return None  # It may have to wait.
             suggested = suggested_broker(context.config, result, admitted.group)
             try:
-                frame = encode_pulled_answer(
-                    request, result, code=code, remark=remark, suggested_broker_id=suggested
-                )
+                if isinstance(request, int):
+                    frame = encode_json_answer(request, result, code, remark, suggested)
+                else:
+                    frame = encode_pulled_answer(request, result, code, remark, suggested)
             except LocalProtocolError:
                 return None  # No frame can hold it; the processor says so.
-            context.fetched.note(group, topic, queue_id, offset)
             if status is _FOUND:
                 context.statistics.add_get(
-                    GotQueue(topic, group, queue_id),
+                    known.got_queue,
                     len(result),
                     result.total_size,
                     next_offset=result.next_begin_offset,
-                    seconds=context.clock.monotonic() - began,
+                    micros=result.read_us,
                 )
+        self._note_answer(code, held_since)
         return frame
+
+    def _note_answer(self, code: int, held_since: float | None) -> None:
+        latencies = self._context.latencies
+        if held_since is None:
+            latencies.note(_PULL, code, latencies.began)
+        else:
+            latencies.note(_PULL, code, held_since, kind=AnsweredKind(_PULL, code, True))
+
+    def _hold(
+        self, known: KnownPull, connection: RequestSource, request: ReceivedRequest, offset: int
+    ) -> bool:
+        """Have a pull wait if all that is wrong with it is that its queue ends there."""
+        assert known.hold_ms is not None
+        context, config = self._context, self._context.config
+        # It takes its number and notation to answer later, not what it brought.
+        held = HeldPull(
+            (known.topic, known.queue_id),
+            offset,
+            known.admitted.message_filter,
+            connection,
+            answer=functools.partial(
+                self._answer_held,
+                known,
+                connection,
+                request.opaque,
+                offset,
+                context.latencies.began,
+            ),
+            size=known.held_size,
+        )
+        if (
+            request.header_type is not _JSON
+            or context.held.is_full_for(held)
+            or not context.store.ends_at(known.topic, known.queue_id, offset)
+        ):
+            return False
+        context.fetched.note(known.group, known.topic, known.queue_id, offset)
+        return context.held.hold(
+            held, known.hold_ms if config.long_polling else config.short_polling_ms
+        )
+
+    def _answer_held(
+        self,
+        known: KnownPull,
+        connection: RequestSource,
+        opaque: int,
+        offset: int,
+        held_since: float,
+    ) -> None:
+        """Answer a pull that has waited; what it may read can have changed meanwhile."""
+        self._forget_if_changed()
+        is_known = known.based_on is self._based_on and (
+            not known.is_registered or self._is_still_registered(known)
+        )
+        frame = self._pull(known, opaque, offset, held_since) if is_known else None
+        if frame is not None:
+            connection.send(frame)
+            return
+        named = zip(_KIND_NAMES, known.kind, strict=True)
+        fields = {name: text for name, text in named if text is not None}
+        fields |= {"queueOffset": str(offset), "commitOffset": "0"}
+        answer = self._read_after_all(PullMessageRequest.decode(fields))
+        send_answer(connection, Command(code=_PULL, opaque=opaque), answer)
+        self._note_answer(answer.code, held_since)
 
 
 def _are_digits(one: str, other: str) -> bool:

@@ -156,11 +156,11 @@ class BrokerStatistics:
         put[1] += size
 
     def add_get(
-        self, queue: GotQueue, count: int, size: int, *, next_offset: int, seconds: float
+        self, queue: GotQueue, count: int, size: int, *, next_offset: int, micros: int
     ) -> None:
         """Count the messages that a group got by one pull; the counters get it later too.
 
-        ``next_offset`` is where the group goes on, ``seconds`` how long it took to read them.
+        ``next_offset`` is where the group goes on, ``micros`` how long it took to read them.
         """
         got = self._gets.get(queue)
         if got is None:
@@ -170,7 +170,7 @@ class BrokerStatistics:
         got[0] += count
         got[1] += size
         got[2] += 1
-        got[3] += int(seconds * 1_000_000)
+        got[3] += micros
         got[4] = next_offset
 
     def _enter_puts_and_gets(self) -> None:

@@ -86,15 +86,19 @@ class HeldPulls:
         self.size = 0
         """Bytes that are charged for all pulls that wait."""
 
-    def hold(self, pull: HeldPull, timeout_ms: int) -> bool:
-        """Have a pull wait; return False when too many wait already."""
+    def is_full_for(self, pull: HeldPull) -> bool:
+        """Return whether too many wait already for one more."""
         own = self._by_connection.get(pull.connection)
-        if (
+        return (
             self.count >= min(HELD_COUNT_MAX, self._count_max())
             or self.size + pull.size > HELD_SIZE_MAX
             or (own is not None and len(own) >= HELD_BY_ONE_COUNT_MAX)
             or len(self._by_queue.get(pull.queue, ())) >= HELD_ON_ONE_COUNT_MAX
-        ):
+        )
+
+    def hold(self, pull: HeldPull, timeout_ms: int) -> bool:
+        """Have a pull wait; return False when too many wait already."""
+        if self.is_full_for(pull):
             self._refused.note(HELD_PULLS)
             return False
         deadline = self._loop.time() + min(max(timeout_ms, 0), HOLD_MS_MAX) / 1000
@@ -105,7 +109,9 @@ class HeldPulls:
         self.size += pull.size
         self._store.dispatcher.on_arrival = self._arrived
         self._store.dispatcher.awaited_queues = self._by_queue
-        self._set_timer()
+        # A timer that comes too early, for a pull that was answered before, sets the next one.
+        if self._timer is None or deadline < self._timer.when():
+            self._set_timer()
         return True
 
     def _arrived(

@@ -50,7 +50,10 @@ async def query_by_id(
     unit_name: str | None,
 ) -> CommandReport:
     """Show messages by their offset ids; with -g and -d have one handled, with -s sent again."""
-    messages = [await admin.message_by_id(one.strip()) for one in ids.split(",") if one.strip()]
+    wanted = [one.strip() for one in ids.split(",") if one.strip()]
+    if not wanted:
+        raise UsageError("no message id was given")
+    messages = [await admin.message_by_id(one) for one in wanted]
     if resend:
         return change_report(await admin.resend_messages(messages, dry_run=dry_run))
     return await _shown_or_pushed(admin, messages, group, client_id, dry_run=dry_run)
@@ -127,6 +130,7 @@ async def query_by_key(
             "matched": len(found.messages),
             "complete": found.is_complete,
         },
+        failures=found.failures,
     )
 
 

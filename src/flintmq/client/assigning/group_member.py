@@ -56,11 +56,12 @@ class GroupMember(MessageFinder):
         """Return the subscription to a topic."""
         return self.topics.get(topic)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a coroutine in the background until it or this consumer ends."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _cancel_tasks(self) -> None:
         for task in self._tasks:

@@ -35,7 +35,6 @@ from flintmq.client.pulling.queue_pulling import PullRules, QueuePulling
 from flintmq.client.pulling.send_back import SendBack
 from flintmq.client.stop_signals import stopping_signals
 from flintmq.client.wall_clock import wall_ms
-from flintmq.errors import FlintError
 from flintmq.format.wire.bodies.heartbeat import CONSUME_TYPES, ConsumerData
 from flintmq.model.subscription import EVERYTHING, TAG
 from flintmq.model.topics import RETRY_PREFIX
@@ -277,15 +276,7 @@ class AsyncPushConsumer(GroupMember):
         All members of a group should have the same subscriptions.
         """
         client = self.client
-        before = self.topics.remove(topic)
-        try:
-            self.topics.add(topic, expression, expression_type)
-            await self.topics.check(client, self.group)
-        except FlintError:
-            self.topics.remove(topic)
-            if before is not None:
-                self.topics.put(before)
-            raise
+        await self.topics.subscribe(client, self.group, topic, expression, expression_type)
         await client.heartbeat()
         await self.rebalance()
 
@@ -345,7 +336,9 @@ class AsyncPushConsumer(GroupMember):
 
     async def move(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Consume queues from given offsets on; those of other members are left alone."""
-        await self._assignment.move(offsets)
+        # The broker that asks may be gone before the queues are restarted: then whoever serves its
+        # request is cancelled, and queues would stay dropped.
+        await asyncio.shield(self._spawn(self._assignment.move(offsets)))
 
     async def hand_over(self, message: ReceivedMessage) -> Outcome:
         """Call the handler for one message that did not come by a pull."""

@@ -232,22 +232,17 @@ class AsyncProducer(MessageFinder):
         listed = list(messages)
         if not listed:
             return []
-        unique_ids = self.client.unique_ids
         results: list[SendResult] = []
         batches = await self._batches(listed, queue, batch_size, timeout_ms)
-        for target, batch, items in batches:
-            envelope = make_batch_envelope(
-                items,
-                [unique_ids.next() for _ in items],
-                topic=wrap(self.namespace, listed[0].topic),
-                wait=listed[0].wait,
-                extra=self._extra(),
-            )
+        # All of them before the first is sent: one that cannot be sent means that none is.
+        envelopes = [self._seal_batch(batch[0], items) for _, batch, items in batches]
+        for (target, batch, _), envelope in zip(batches, envelopes, strict=True):
             try:
                 result = await self._send_watched(
                     batch, envelope, target, self._deadline(timeout_ms)
                 )
-            except FlintError as error:
+            except Exception as error:
+                # Whatever it is, a hook may have raised it, the caller has to know what is stored.
                 if not results:
                     raise
                 raise BatchFailedError(results, [batch for _, batch, _ in batches]) from error
@@ -430,6 +425,16 @@ class AsyncProducer(MessageFinder):
             extra=self._extra() | (extra or {}),
             compression=self.settings.compression,
             compress_from=self.settings.compress_from,
+        )
+
+    def _seal_batch(self, first: Message, items: Sequence[BatchItem]) -> Envelope:
+        unique_ids = self.client.unique_ids
+        return make_batch_envelope(
+            items,
+            [unique_ids.next() for _ in items],
+            topic=wrap(self.namespace, first.topic),
+            wait=first.wait,
+            extra=self._extra(),
         )
 
     # -- lifetime ----------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias, Unpack
@@ -11,11 +12,13 @@ from flintmq.client.assigning.assignment import Assignment
 from flintmq.client.assigning.consume_from import QueueBounds
 from flintmq.client.assigning.group_member import GroupMember
 from flintmq.client.assigning.local_offsets import group_offsets, lasting_options
+from flintmq.client.assigning.offset_store import check_offset
 from flintmq.client.assigning.sharing import SharingRules
 from flintmq.client.errors import UsageError
 from flintmq.client.keywords import KeywordSorter
 from flintmq.client.namespaces import wrap
 from flintmq.client.options import ClientOptions
+from flintmq.client.own_threads import is_own_end
 from flintmq.client.pulling.consume_trace import SUCCESS, ConsumeTrace
 from flintmq.client.pulling.lite_pull_settings import LitePullArguments, LitePullSettings
 from flintmq.client.pulling.poll_cache import PollCache
@@ -120,6 +123,17 @@ class AsyncLitePullConsumer(GroupMember):
             await self._trace.start()
         if self._is_sharing:
             await self._join(client)
+        else:
+            self._spawn(self._persist_forever())
+
+    async def _persist_forever(self) -> None:
+        """Commit from time to time while nobody else asks for that: until this joins the group."""
+        while not self._is_member:
+            await asyncio.sleep(self.client.options.offset_interval_ms / 1000)
+            try:
+                await self.persist_offsets()
+            except Exception:
+                logger.exception("offsets not committed: group=%s", self.group)
 
     async def _join(self, client: ClientInstance) -> None:
         await self.topics.check(client, self.group)
@@ -149,13 +163,13 @@ class AsyncLitePullConsumer(GroupMember):
         """Share the queues of a topic with the other members of the group."""
         if not self._is_sharing and self._assignment.queues:
             raise UsageError("queues are assigned: a consumer either subscribes or assigns")
-        self.topics.add(topic, expression, expression_type)
+        client = self.client
+        await self.topics.subscribe(client, self.group, topic, expression, expression_type)
         self._is_sharing = True
         if not self._is_member:
-            await self._join(self.client)
+            await self._join(client)
             return
-        await self.topics.check(self.client, self.group)
-        await self.client.heartbeat()
+        await client.heartbeat()
         await self.rebalance()
 
     async def assign(self, queues: Iterable[MessageQueue], expression: str = EVERYTHING) -> None:
@@ -179,7 +193,8 @@ class AsyncLitePullConsumer(GroupMember):
         """Return the queues of a topic, and have a function called whenever they change.
 
         It is asked after every ``route_interval_ms``.  The function is called in the event loop and
-        must not block; what it raises is logged.
+        must not block; a coroutine function may wait, for example for `assign`.  What it raises is
+        logged.
         """
         queues = await self.queues(topic)
         self._spawn(self._watch(topic, listener, set(queues)))
@@ -196,10 +211,20 @@ class AsyncLitePullConsumer(GroupMember):
             if set(queues) == known:
                 continue
             known = set(queues)
-            try:
-                listener(topic, queues)
-            except Exception:
-                logger.exception("a listener for queues has failed: topic=%s", topic)
+            await self._tell(listener, topic, queues)
+
+    @staticmethod
+    async def _tell(listener: QueueListener, topic: str, queues: list[MessageQueue]) -> None:
+        task = asyncio.current_task()
+        try:
+            answer = listener(topic, queues)
+            if inspect.isawaitable(answer):
+                await answer
+        except BaseException as error:
+            # SystemExit and KeyboardInterrupt of a task would end the loop.
+            if is_own_end(error, task):
+                raise
+            logger.exception("a listener for queues has failed: topic=%s", topic)
 
     # -- messages ----------------------------------------------------------------------------
 
@@ -293,8 +318,10 @@ class AsyncLitePullConsumer(GroupMember):
         if offsets is None:
             await self._commit_given()
             return
-        for queue in offsets:
-            self._cache.noted(queue)
+        for offset in offsets.values():
+            check_offset(offset)
+        for queue, offset in offsets.items():
+            self._cache.committed(queue, offset)
         await _all(self.offsets.commit(queue, offset) for queue, offset in offsets.items())
 
     async def _commit_given(self) -> None:

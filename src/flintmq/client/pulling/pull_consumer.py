@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Unpack
 
 from flintmq.client.assigning.consume_from import QueueBounds
-from flintmq.client.assigning.offset_store import RemoteOffsets
+from flintmq.client.assigning.offset_store import RemoteOffsets, check_offset
 from flintmq.client.errors import UsageError
 from flintmq.client.keywords import KeywordSorter
 from flintmq.client.namespaces import wrap
@@ -110,6 +110,7 @@ class AsyncPullConsumer(MessageFinder):
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Commit how far the group has come, and wait until the broker has it."""
+        check_offset(offset)
         await self._offsets.commit(queue, offset)
 
     async def committed(self, queue: MessageQueue) -> int | None:

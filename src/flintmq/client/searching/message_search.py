@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from flintmq.client.instance import ClientInstance
     from flintmq.client.messaging.messages import ReceivedMessage
     from flintmq.client.searching.broker_places import BrokerPlace
+    from flintmq.errors import FlintError
     from flintmq.format.stored.record import Record
 
 PAGE_COUNT: Final = 64
@@ -46,6 +47,8 @@ class KeySearch:
     """How many messages brokers have sent: keys of one hash come together."""
     is_complete: bool
     """Whether there are no more of them within the times that were asked for."""
+    failures: Sequence[tuple[str, FlintError]] = ()
+    """The brokers that did not answer, and why."""
 
 
 async def find_by_id(client: ClientInstance, offset_id: str) -> ReceivedMessage:
@@ -113,6 +116,7 @@ async def find_by_key(
         is_complete=not answers.failures
         and all(one.is_complete for one in found)
         and len(messages) <= count_max,
+        failures=[(place.label, error) for place, error in answers.failures],
     )
 
 

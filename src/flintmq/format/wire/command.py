@@ -171,13 +171,26 @@ def encode_answer_head(
     It is what `encode_command_head` gives for such a command, from ext fields that are JSON
     already.
     """
+    header = _json_answer(code, str(opaque), remark, ext_json).encode("utf-8", "replace")
+    return encode_json_prefix(len(header), body_size, frame_size_max) + header
+
+
+def answer_header_form(*, code: int, remark: str, ext_form: str) -> bytes:
+    """Return the JSON header of answers that differ in numbers only, each of which is a ``%d``.
+
+    Those of the ext fields come first, the opaque number is the last.
+    """
+    assert "%" not in remark
+    return _json_answer(code, "%d", remark, ext_form).encode()
+
+
+def _json_answer(code: int, opaque: str, remark: str | None, ext_json: str | None) -> str:
     ext = "" if ext_json is None else f'"extFields":{ext_json},'
     said = "" if remark is None else f'"remark":{encode_basestring(remark)},'
-    header = (
+    return (
         f'{{"code":{code:d},{ext}"flag":{RESPONSE_FLAG},"language":"JAVA","opaque":{opaque},{said}'
         f'"serializeTypeCurrentRPC":"JSON","version":{PROTOCOL_VERSION}}}'
-    ).encode("utf-8", "replace")
-    return encode_json_prefix(len(header), body_size, frame_size_max) + header
+    )
 
 
 def encode_header(command: Command) -> bytes:

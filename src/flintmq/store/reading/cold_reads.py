@@ -34,11 +34,18 @@ SPAN_SIZE_MAX: Final = 256 << 10
 RECORD_SIZE_GUESS: Final = 16 << 10
 """Bytes that are loaded of a record whose size only the record tells."""
 CHUNK_SIZE: Final = 1 << 20
-"""Bytes of the log about which the kernel is asked together: who reads on wants the next ones."""
+"""Bytes of a file about which the kernel is asked together: who reads on wants the next ones."""
+AHEAD_SIZE: Final = 1 << 20
+"""Bytes that are loaded where a queue is read from end to end: its next pulls find them there.
+
+A load by another thread costs more of the loop's time than a pull from memory.
+"""
+UNITS_AHEAD_SIZE: Final = 64 << 10
+"""Bytes of a queue file that are loaded together."""
 KNOWN_S: Final = 0.5
 """How long a chunk that was in memory is taken to be there still."""
-KNOWN_COUNT_MAX: Final = 256
-"""Chunks that are remembered."""
+KNOWN_COUNT_MAX: Final = 4096
+"""Chunks that are remembered: each queue that is read from far behind has one, and the log more."""
 
 
 class ColdRange(NamedTuple):
@@ -73,7 +80,7 @@ class ColdReads:
         self._log = log
         self._written_from = log.readable_end
         """Where this process begins to write; what is below may be cold from the start."""
-        self._known_until: dict[tuple[int, int], float] = {}
+        self._known_until: dict[tuple[MappedFile, int], float] = {}
         """Chunks that were all in memory, by file and number, and until when that counts."""
         self.now = time.monotonic
 
@@ -97,22 +104,39 @@ class ColdReads:
         nothing is known of their records yet: load them and ask again.
         """
         size = units_end - position
-        if behind_count > RECENT_UNIT_COUNT and not file.region.is_resident(position, size):
-            return [ColdRange(file, position, size)]
+        if behind_count > RECENT_UNIT_COUNT and not self._is_resident(file, position, size):
+            ahead_size = min(max(size, UNITS_AHEAD_SIZE), file.readable - position)
+            return [ColdRange(file, position, ahead_size)]
         first, record_size, _ = UNIT.unpack_from(file.view, position)
         if first >= self._written_from and first >= self._log.readable_end - RECENT_SIZE:
             return []
+        count = min(count_max, self._count_max, size // UNIT_SIZE)
+        if message_filter is None and count > 0:
+            last, last_size, _ = UNIT.unpack_from(file.view, position + (count - 1) * UNIT_SIZE)
+            if 0 <= last - first <= SPAN_SIZE_MAX:
+                span = max(last - first + last_size, record_size)
+                found = self._cold_range(first, span, load_size=AHEAD_SIZE)
+                return [] if found is None else [found]
         with file.view[position:units_end] as units:
-            count = min(count_max, self._count_max, size // UNIT_SIZE)
-            if message_filter is None and count > 0:
-                last, last_size, _ = UNIT.unpack_from(units, (count - 1) * UNIT_SIZE)
-                if 0 <= last - first <= SPAN_SIZE_MAX:
-                    return list(self._cold([(first, max(last - first + last_size, record_size))]))
-            return list(self._cold(self._wanted(units, count, message_filter)))
+            return self._cold(self._wanted(units, count, message_filter))
+
+    def are_ready(self, file: MappedFile, position: int, count: int, *, behind_count: int) -> bool:
+        """Return whether a plain pull of ``count`` units need not wait; see `of_pull`."""
+        size = count * UNIT_SIZE
+        if behind_count > RECENT_UNIT_COUNT and not self._is_resident(file, position, size):
+            return False
+        view = file.view
+        first, record_size, _ = UNIT.unpack_from(view, position)
+        if first >= self._written_from and first >= self._log.readable_end - RECENT_SIZE:
+            return True
+        last, last_size, _ = UNIT.unpack_from(view, position + size - UNIT_SIZE)
+        if not 0 <= last - first <= SPAN_SIZE_MAX:
+            return False  # Each record is asked about by itself.
+        return self._cold_range(first, max(last - first + last_size, record_size)) is None
 
     def of_records(self, physical_offsets: Iterable[int]) -> list[ColdRange]:
         """Return what a read of the records at some physical offsets would wait for."""
-        return list(self._cold([(offset, RECORD_SIZE_GUESS) for offset in physical_offsets]))
+        return self._cold((offset, RECORD_SIZE_GUESS) for offset in physical_offsets)
 
     def _wanted(
         self, units: memoryview, count: int, message_filter: MessageFilter | None
@@ -127,22 +151,29 @@ class ColdReads:
                 count -= 1
                 yield physical_offset, size
 
-    def _cold(self, ranges: Iterable[tuple[int, int]]) -> Iterator[ColdRange]:
-        """Yield those ranges of the log that are not in memory."""
-        for physical_offset, size in ranges:
-            file = self._log.files.find(physical_offset)
-            if file is None or size <= 0:
-                continue
-            start = physical_offset - file.first_offset
-            size = min(size, file.readable - start)
-            if size > 0 and not self._is_resident(file, start, size):
-                yield ColdRange(file, start, size)
+    def _cold(self, ranges: Iterable[tuple[int, int]]) -> list[ColdRange]:
+        """Return those ranges of the log that are not in memory."""
+        found = (self._cold_range(physical_offset, size) for physical_offset, size in ranges)
+        return [one for one in found if one is not None]
+
+    def _cold_range(
+        self, physical_offset: int, size: int, *, load_size: int = 0
+    ) -> ColdRange | None:
+        """Return a range of the log, of ``load_size`` at least, if it is not in memory."""
+        file = self._log.files.find(physical_offset)
+        if file is None or size <= 0:
+            return None
+        start = physical_offset - file.first_offset
+        size = min(size, file.readable - start)
+        if size <= 0 or self._is_resident(file, start, size):
+            return None
+        return ColdRange(file, start, min(max(size, load_size), file.readable - start))
 
     def _is_resident(self, file: MappedFile, start: int, size: int) -> bool:
         number = start // CHUNK_SIZE
         if number != (start + size - 1) // CHUNK_SIZE:
             return file.region.is_resident(start, size)
-        key, now = (file.first_offset, number), self.now()
+        key, now = (file, number), self.now()
         if now < self._known_until.get(key, 0.0):
             return True
         chunk_start = number * CHUNK_SIZE

@@ -4,6 +4,8 @@ Most reads are simple: nothing is filtered, and the records are in memory, in on
 the queue says.  Then no record has to be handled by itself, and records that lie side by side are
 served as one piece.  The checks are the same as those of a read record by record; where one of
 them fails, `StoreReader` reads record by record.
+
+This is the engine in Python; `CompiledRead` goes by the same rules in machine code.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from flintmq.store.reading.cold_reads import ColdReads
 from flintmq.store.reading.contiguous_read import read_claim, read_contiguous
 from flintmq.store.reading.held_log import HeldLog, TransferLimits
 from flintmq.store.reading.message_filter import SCAN_COUNT_MAX
+from flintmq.store.reading.read_engines import read_loader
 from flintmq.store.reading.time_search import nearest_offset
 from flintmq.store.results import GetResult, GetStatus
 
@@ -83,6 +84,7 @@ class StoreReader:
         self._queues = queues
         self._index = index
         self.cold_reads = ColdReads(config, log)
+        self._engine = read_loader(machine_code=config.machine_code)
         self._hot_size = physical_memory() * config.memory_ratio // 100
         self._keeps_offset = (
             config.broker_role is BrokerRole.SLAVE and not config.offset_check_in_slave
@@ -150,11 +152,23 @@ class StoreReader:
         With ``only_resident`` it is None too if the disk would have to be waited for.
         """
         queue = self._queues.get(topic, queue_id)
-        if queue is None or self._has_too_many_light_queues(topic):
+        if queue is None or (self._config.enable_lmq and self._has_too_many_light_queues(topic)):
             return None
         least, end = queue.min_offset, queue.max_offset
         if not least <= offset < end:
             return None
+        if message_filter is None and (engine := self._engine.get()) is not None:
+            found = engine.read(
+                queue,
+                offset,
+                count_max,
+                config=self._config,
+                log=self._log,
+                hot_size=self._hot_size,
+                cold_reads=self.cold_reads if only_resident else None,
+            )
+            if found is not None:
+                return found
         return self._read_from(queue, offset, count_max, message_filter, least, end, only_resident)
 
     def cold_ranges(
