@@ -136,7 +136,8 @@ soak-members: setup-dev java ## members of groups, ours and Java's, killed, stop
 docs: setup-dev ## the documentation site, in .run/docs; a link that leads nowhere is an error
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs .run/docs
 
-release-check: setup java ## build sdist and wheel, install the wheel with each extra elsewhere, try it
+release-check: setup java ## wheels of all dependencies for all platforms; build, install with each extra elsewhere, try it
+	$(BIN)/python -m tools.platform_wheels
 	$(BIN)/python tools/release_check.py $(ARGS)
 
 # The smaller ones take their pins from the largest, so that one environment can grow into another.
@@ -146,6 +147,7 @@ lock: setup ## pin the dependencies again
 	$(COMPILE) pyproject.toml requirements/build.in -c requirements/dev.lock -o requirements/core.lock
 	$(COMPILE) pyproject.toml --extra fast -c requirements/dev.lock -o requirements/fast.lock
 	$(COMPILE) pyproject.toml --extra test -c requirements/dev.lock -o requirements/test.lock
+	$(COMPILE) pyproject.toml --extra spark -c requirements/dev.lock -o requirements/spark.lock
 
 clean: ## remove what was built
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -45,6 +45,17 @@ NEEDS: Final = (
         "test_without_the_extra_one_line_tells_how_to_get_it",
         "pyarrow",
     ),
+    # Without PySpark a command says just that, whatever else is wrong with its arguments.
+    Need(
+        "tests/unit/cli/test_pipeline_commands.py",
+        "test_wrong_usage_is_told_before_anything_starts",
+        "pyspark",
+    ),
+    Need(
+        "tests/unit/cli/test_pipeline_commands.py",
+        "test_an_output_that_is_there_is_not_written_over",
+        "pyspark",
+    ),
 )
 MISSING: Final = [need for need in NEEDS if find_spec(need.package) is None]
 """What cannot run here."""

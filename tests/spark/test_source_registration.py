@@ -6,10 +6,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
+from pyspark.sql import SparkSession
 
-from flintmq.spark.source_registration import prefer_this_python
+from flintmq.spark.source_registration import prefer_this_python, register
 from tests.kits.golden.golden_sets import golden_set
 from tests.kits.spark.cluster import LIGHT_JAVA
 
@@ -120,3 +122,30 @@ def test_an_activated_environment_is_left_as_it_is(tmp_path: Path) -> None:
     assert environ == {"PATH": str(tmp_path / "a")}
     prefer_this_python(environ, str(tmp_path / "b" / "python"))
     assert environ["PYSPARK_PYTHON"] == str(tmp_path / "b" / "python")
+
+
+class FakeConnectSession:
+    """A session as Spark Connect has it: sources can be registered, and there is no context."""
+
+    def __init__(self) -> None:
+        self.registered: list[type] = []
+
+    @property
+    def dataSource(self) -> "FakeConnectSession":
+        return self
+
+    def register(self, kind: type) -> None:
+        self.registered.append(kind)
+
+    @property
+    def sparkContext(self) -> object:
+        raise AttributeError("[JVM_ATTRIBUTE_NOT_SUPPORTED] sparkContext")
+
+
+def test_a_session_of_spark_connect_is_told_without_its_context(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(FakeConnectSession, "__module__", "pyspark.sql.connect.session")
+    session = FakeConnectSession()
+    register(cast(SparkSession, session))
+    assert [kind.__name__ for kind in session.registered] == ["FlintSource"]

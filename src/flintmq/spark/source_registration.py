@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 _CHOSEN_BY: Final = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYSPARK_GATEWAY_PORT")
 """Where one of these is set, the user or ``spark-submit`` has said which Python it shall be."""
 
+_CONNECT: Final = "pyspark.sql.connect."
+"""Where PySpark keeps the session of a client of Spark Connect, which has no context."""
+
 
 def prefer_this_python(environ: MutableMapping[str, str], executable: str) -> None:
     """Have Spark start this Python, unless somebody has chosen one or it would do so anyway."""
@@ -32,10 +35,15 @@ def register(spark: "SparkSession") -> None:
     """Make a session that runs already know the data source ``flintmq``.
 
     The session may have been started before ``flintmq.spark`` was imported: what it does from now
-    on in Python, it does with the Python that the environment names now.
+    on in Python, it does with the Python that the environment names now.  A session of Spark
+    Connect is told too; FlintMQ has to be installed where its server is.
     """
     from flintmq.spark.source import FlintSource
 
+    if type(spark).__module__.startswith(_CONNECT):
+        # The driver is elsewhere: which Python it starts is not ours to say.
+        spark.dataSource.register(FlintSource)
+        return
     context = spark.sparkContext
     context.pythonExec = os.environ.get("PYSPARK_PYTHON", context.pythonExec)
     with _as_active(spark):
