@@ -10,7 +10,7 @@ COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-ha
     --no-header --no-annotate --quiet --upgrade
 
 .PHONY: help run demo demo-store setup setup-broker setup-test setup-dev test test-quick check format \
-    bench bench-pipeline bench-broker bench-client bench-replication bench-turns bench-waiting bench-admin \
+    bench bench-pipeline bench-broker bench-client bench-replication bench-turns bench-cold bench-waiting bench-admin \
     soak soak-pairs soak-members docs \
     release-check lock java node clean
 
@@ -103,6 +103,9 @@ bench-replication: setup-dev java ## benchmarks of a master with its slave, besi
 
 bench-waiting: setup-dev ## messages that wait for the time they name, and the memory that takes
 	$(BIN)/python -m bench.waiting $(ARGS)
+
+bench-cold: setup-dev ## sends beside a consumer that reads what only the disk has
+	$(BIN)/python -m bench.cold $(ARGS)
 
 bench-turns: setup-dev ## how long others wait beside a client that asks for much
 	$(BIN)/python -m bench.turns --json bench/results-turns.json $(ARGS)

@@ -4,7 +4,8 @@ With ``--java`` the official broker runs beside ours and both are measured in tu
 round, so that whatever else the machine does hits both; ``--against SRC`` does the same with
 another tree of ours, such as a clone of the commit before a change.  Rates are given against the
 wall clock and against the processor time of the broker; a ratio is the median of the rounds, with
-the least and the greatest of them behind it.
+the least and the greatest of them behind it.  Last comes how long others wait beside retention,
+rolls, large queries and state that is written (`bench.turns`).
 """
 
 import argparse
@@ -25,6 +26,7 @@ from bench.broker_load import GoLoad, Load, PythonLoad
 from bench.broker_rows import ASYNC_ROWS, SYNC_ROWS, TOPIC, WARMING, Row, RowFigures, measure_row
 from bench.broker_servers import Server, java_reason, java_server, our_server
 from bench.broker_start import Start, Started, measure_starts
+from bench.turns import AMOUNTS, measure_stalls, stalls_table
 
 LATENCY_ROWS: Final = {
     "push, 1,000 a second": ("p50_us", "p99_us"),
@@ -136,6 +138,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--starts", type=int, default=5, help="starts measured (default: 5)")
     parser.add_argument("--only-start", action="store_true", help="measure nothing but the start")
     parser.add_argument("--rows", default="", help="only rows whose names have this text")
+    parser.add_argument("--only-stalls", action="store_true", help="measure nothing but stalls")
     parser.add_argument("--java", action="store_true", help="measure the official broker beside")
     parser.add_argument(
         "--java-without-tls", action="store_true", help="the official broker without TLS"
@@ -154,6 +157,15 @@ def _options() -> argparse.Namespace:
 def main() -> None:
     """Run the benchmarks as the command line says."""
     options = _options()
+    if not options.only_stalls:
+        _compare(options)
+    if not options.rows and not options.only_start:
+        found, counted = measure_stalls(AMOUNTS, Console(stderr=True))
+        Console(width=160).print(stalls_table(found, counted))
+
+
+def _compare(options: argparse.Namespace) -> None:
+    """Measure rates and starts, beside another broker where one is wanted."""
     errors = Console(stderr=True)
     title = f"broker, Python {platform.python_version()}, {os.cpu_count()} cores"
     with tempfile.TemporaryDirectory(prefix="flintmq-bench-") as name:

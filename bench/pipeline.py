@@ -26,6 +26,7 @@ from bench.pipeline_case import BenchStore, Case, Result, SubjectT, measure
 from bench.pipeline_jobs import job_cases
 from bench.pipeline_latency import latency_cases
 from bench.pipeline_live import BODY_SIZE, LIVE_PREFIX, LiveTopic, live_cases, live_topic
+from bench.pipeline_reports import report_cases
 from bench.pipeline_scan import scan_cases
 from flintmq.spark.runtime.session_settings import SessionSettings
 from flintmq.spark.runtime.spark_session import job_session
@@ -152,7 +153,7 @@ def _options() -> argparse.Namespace:
 def main() -> None:
     """Run the benchmarks as the command line says."""
     options = _options()
-    stores = [*scan_cases(), *job_cases(), *archive_cases()]
+    stores = [*scan_cases(), *report_cases(), *job_cases(), *archive_cases()]
     topics = [*live_cases(), *latency_cases()]
     console, errors = Console(width=TABLE_WIDTH), Console(stderr=True)
     with (

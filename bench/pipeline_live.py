@@ -20,6 +20,7 @@ from bench.pipeline_case import Case, Done
 from bench.pipeline_live_client import fill
 from bench.pipeline_scan import FEW
 from flintmq import PullConsumer
+from flintmq.spark.jobs.replay.topic_copy import CopyJob, CopyRequest
 from tests.kits.spark.live_kit import Admin
 
 LIVE_PREFIX: Final = "live: "
@@ -130,6 +131,26 @@ def write_batch(spark: SparkSession, topic: LiveTopic) -> Done:
     return Done(_whole(topic, stored).messages, seconds)
 
 
+def copy_topic(spark: SparkSession, topic: LiveTopic) -> Done:
+    """Copy the topic to another one of its cluster."""
+    cluster = {"namesrv": topic.server.namesrv}
+    rows = 0
+    with tempfile.TemporaryDirectory(prefix="flintmq-bench-") as work:
+        request = CopyRequest(
+            source=cluster,
+            target=cluster,
+            topics={topic.name: topic.new_topic()},
+            state=Path(work),
+            available_now=True,
+        )
+        with CopyJob(spark, request) as job:
+            is_done = False
+            while not is_done:
+                is_done = job.wait(1.0)
+                rows += sum(one.row_count for one in job.progress())
+        return _whole(topic, rows)
+
+
 # -- the plain client --------------------------------------------------------------------------
 
 
@@ -158,4 +179,5 @@ def live_cases() -> list[Case[LiveTopic]]:
         Case(f"{LIVE_PREFIX}plain client, pulls", pull_by_client, is_whole_process=True),
         Case(f"{LIVE_PREFIX}plain client, push consumer", push_by_client, is_whole_process=True),
         Case(f"{LIVE_PREFIX}sink, batch", write_batch),
+        Case(f"{LIVE_PREFIX}copy to another topic", copy_topic),
     ]

@@ -10,7 +10,7 @@ import asyncio
 import json
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -43,6 +43,8 @@ LOG_FILE_SIZE: Final = 16 << 20
 ROLL_COUNT: Final = 8
 LARGE_BODY: Final = bytes(1 << 20)
 RETENTION_TIMEOUT_S: Final = 120
+OFFSETS_WRITTEN_S: Final = 6
+"""A little longer than offsets wait to be written."""
 SETTINGS: Final = {
     "longTurnMillis": 20,
     "mappedFileSizeCommitLog": LOG_FILE_SIZE,
@@ -61,6 +63,9 @@ class Amounts(NamedTuple):
     groups: int
     topics: int
     halves: int
+
+
+AMOUNTS: Final = Amounts(messages=300_000, groups=2000, topics=5000, halves=20_000)
 
 
 class Waits(NamedTuple):
@@ -188,6 +193,11 @@ class Turns:
             await asyncio.sleep(0.1)
         await asyncio.sleep(2)
 
+    async def state_writes(self) -> None:
+        """Commit an offset of every group again, and wait until all offsets were written."""
+        await self._all([self._offset(f"group-{number}") for number in range(self._amounts.groups)])
+        await asyncio.sleep(OFFSETS_WRITTEN_S)
+
     async def transaction_check(self) -> None:
         """Leave half messages open until they were checked once."""
         header = send_header(
@@ -243,7 +253,8 @@ async def measure_all(
         f"statistics of {amounts.groups} groups": turns.group_statistics,
         f"configuration of {amounts.topics} topics": turns.all_topics,
         f"query of a key with {amounts.messages} entries": turns.key_query,
-        f"first sends to {NEW_TOPIC_COUNT} topics": turns.new_topics,
+        f"state written: offsets of {amounts.groups} groups": turns.state_writes,
+        f"state written: first sends to {NEW_TOPIC_COUNT} topics": turns.new_topics,
         f"deletion of {NEW_TOPIC_COUNT} topics": turns.deleted_topics,
         f"sends and check of {amounts.halves} half messages": turns.transaction_check,
         f"{ROLL_COUNT} rolls of the log": turns.rolls,
@@ -258,24 +269,22 @@ async def measure_all(
     return found, counted
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--messages", type=int, default=300_000)
-    parser.add_argument("--groups", type=int, default=2000)
-    parser.add_argument("--topics", type=int, default=5000)
-    parser.add_argument("--halves", type=int, default=20_000)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    amounts = Amounts(options.messages, options.groups, options.topics, options.halves)
-    console = Console()
+def measure_stalls(amounts: Amounts, console: Console) -> tuple[dict[str, Waits], str]:
+    """Run a broker of its own; return the waits by cause, and the causes that it has counted."""
     sets = [f"--set={key}={value}" for key, value in SETTINGS.items()]
     with (
         tempfile.TemporaryDirectory(prefix="flintmq-turns-") as work,
         serving(Path(work, "data"), "--log-level=warning", *sets, small=False) as group,
     ):
-        found, counted = asyncio.run(measure_all(group.brokers[0], amounts, console))
-    table = Table("beside", "worst wait, ms", "median wait, ms", "took, s", "turns over 20 ms")
+        return asyncio.run(measure_all(group.brokers[0], amounts, console))
+
+
+def stalls_table(found: Mapping[str, Waits], counted: str) -> Table:
+    """Return the waits of others by what the broker was asked for meanwhile."""
+    table = Table(
+        *("beside", "worst wait, ms", "median wait, ms", "took, s", "turns over 20 ms"),
+        caption=f"long turns by cause: {counted or 'none'}",
+    )
     for name, waits in found.items():
         table.add_row(
             name,
@@ -284,8 +293,22 @@ def main() -> None:
             f"{waits.seconds:.2f}",
             str(waits.long_turns),
         )
-    console.print(table)
-    console.print(f"long turns by cause: {counted or 'none'}")
+    return table
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=AMOUNTS.messages)
+    parser.add_argument("--groups", type=int, default=AMOUNTS.groups)
+    parser.add_argument("--topics", type=int, default=AMOUNTS.topics)
+    parser.add_argument("--halves", type=int, default=AMOUNTS.halves)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    amounts = Amounts(options.messages, options.groups, options.topics, options.halves)
+    console = Console()
+    found, counted = measure_stalls(amounts, console)
+    console.print(stalls_table(found, counted))
     if options.json is not None:
         rows = {name: waits._asdict() for name, waits in found.items()}
         options.json.write_text(json.dumps(rows, indent=2) + "\n")

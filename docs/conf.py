@@ -9,7 +9,7 @@ version = release = flintmq.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 source_suffix = {".md": "markdown"}
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "notebooks/*.ipynb"]
 html_theme = "furo"
 html_title = "FlintMQ"
 

@@ -1,4 +1,4 @@
-"""Tests that are coroutines run here, each in an event loop of its own and with a deadline."""
+"""What holds for all tests: how coroutines run, who shares a process, what may be left behind."""
 
 import asyncio
 import inspect
@@ -17,6 +17,16 @@ DEADLINE_S: Final = 60
 # A loaded machine may take any time for an example; what is proven does not depend on it.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep tests that share a fixture of their module in one process, so that it is set up once."""
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("xdist_group") is None:
+            definitions = item._fixtureinfo.name2fixturedefs.values()
+            if any(each[-1].scope == "module" for each in definitions):
+                item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 @pytest.hookimpl(tryfirst=True)

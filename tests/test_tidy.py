@@ -305,6 +305,13 @@ def test_no_test_module_imports_another() -> None:
     assert wrong == []
 
 
+@pytest.mark.xdist_group("tidy")
+def test_tests_of_one_group_run_in_one_process(request: pytest.FixtureRequest) -> None:
+    # The scheduler knows groups by the ends of names alone, and says nothing when they are missing.
+    if getattr(request.config.option, "loadgroup", False):
+        assert request.node.nodeid.endswith("@tidy")
+
+
 def test_unit_tests_lie_in_directories_named_after_what_they_test() -> None:
     # What stands beside the sources, such as the soak runs, has unit tests too.
     packages = {path.name for root in (SOURCES, ROOT) for path in root.iterdir() if path.is_dir()}

@@ -89,7 +89,8 @@ class _MachineCodeNews(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        if text.startswith("machine code is "):
+        # On a new machine it is compiled before it is loaded.
+        if text.startswith("machine code is ") and "being compiled" not in text:
             self.text = text
             self.heard.set()
 
@@ -161,7 +162,9 @@ CHECKS: Final[dict[str, tuple[Callable[[], str], ...]]] = {
     "console": (lambda: check_packages("starlette", "uvicorn"),),
     "docs": (lambda: check_packages("furo", "myst_parser", "sphinx"),),
     "test": (lambda: check_packages("hypothesis", "pytest", "xdist"),),
-    "dev": (lambda: check_packages("hypothesis", "mypy", "pytest", "xdist"),),
+    "dev": (
+        lambda: check_packages("fastapi", "hypothesis", "mypy", "nbclient", "pytest", "xdist"),
+    ),
 }
 """What is tried besides the core, by extra."""
 

@@ -25,20 +25,13 @@ from flintmq import (
 )
 from flintmq.testing import EmbeddedCluster
 from tests.kits.admin.admin_kit import AdminCli, wait_until
+from tests.kits.admin.compared_cluster import ACCOUNTS, GROUP, SETTINGS, TOPIC, set_up
 from tests.kits.processes.java_admin import JavaAdmin
 from tests.kits.processes.java_cluster import HOST, JavaCluster
 from tests.kits.processes.java_toolchain import JavaToolchain
 
 pytestmark = pytest.mark.interop
 
-TOPIC: Final = "orders"
-GROUP: Final = "readers"
-SETTINGS: Final = {
-    "brokerName": "broker-a",
-    "mappedFileSizeCommitLog": 1 << 20,
-    "maxHashSlotNum": 1000,
-    "maxIndexNum": 4000,
-}
 ERROR: Final = re.compile(r"^\s+at org\.apache|\w+Exception:|command failed", re.MULTILINE)
 
 
@@ -63,6 +56,9 @@ class Parity:
 def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[JavaAdmin, JavaCluster, Path]]:
     toolchain = JavaToolchain.find()
     work = tmp_path_factory.mktemp("parity")
+    accounts = work / "home" / "conf" / "plain_acl.yml"
+    accounts.parent.mkdir(parents=True)
+    accounts.write_text(ACCOUNTS)
     with (
         JavaCluster(work / "store", SETTINGS, work_directory=work, toolchain=toolchain) as cluster,
         JavaAdmin(toolchain, work / "tools") as admin,
@@ -80,52 +76,6 @@ def parity(java: tuple[JavaAdmin, JavaCluster, Path]) -> Iterator[Parity]:
         sent = set_up(stack, AdminCli(namesrv))
         broker = f"{HOST}:{cluster.broker_port}"
         yield Parity(admin, AdminCli(namesrv), broker, work, sent)
-
-
-def set_up(stack: ExitStack, cli: AdminCli) -> list[SendResult]:
-    """Give a cluster a topic with messages, a group that consumes, one that is behind."""
-    namesrv = cli.namesrv
-    cli.change("updateTopic", "-t", TOPIC, "-c", "DefaultCluster", "-r", "2", "-w", "2")
-    cli.change("updateSubGroup", "-g", GROUP, "-c", "DefaultCluster")
-    cli.change("updateSubGroup", "-g", "behind", "-c", "DefaultCluster")
-    # mqadmin asks the brokers of the retry topic, which the first member makes.
-    cli.change("updateTopic", "-t", "%RETRY%behind", "-c", "DefaultCluster", "-r", "1", "-w", "1")
-    for topic in (TOPIC, "%RETRY%behind"):
-        wait_until(lambda topic=topic: cli.run("topicRoute", "-t", topic).code == 0)  # type: ignore[misc]
-    producer = stack.enter_context(
-        Producer(namesrv=namesrv, group="makers", heartbeat_interval_ms=50)
-    )
-    sent = [
-        producer.send(
-            Message(topic=TOPIC, body=b"body %d" % n, tag=f"t{n % 2}", keys=[f"k{n}", "all"])
-        )
-        for n in range(10)
-    ]
-    got: list[ReceivedMessage] = []
-    stack.enter_context(
-        PushConsumer(
-            namesrv=namesrv,
-            group=GROUP,
-            subscriptions={TOPIC: "t0 || t1"},
-            handler=got.append,
-            consume_from=ConsumeFrom.FIRST_OFFSET,
-            offset_interval_ms=50,
-            client_ip="127.0.0.1",
-        )
-    )
-    with PullConsumer(namesrv=namesrv, group="behind") as pulling:
-        for queue in pulling.queues(TOPIC):
-            pulling.commit(queue, 2)
-    wait_until(lambda: len(got) == len(sent))
-    wait_until(lambda: progress(cli) == 0)
-    asked = ("producerConnection", "-g", "makers", "-t", TOPIC)
-    wait_until(lambda: cli.run(*asked).code == 0)
-    return sent
-
-
-def progress(cli: AdminCli) -> int:
-    done = cli.run("consumerProgress", "-g", GROUP, "-o", "json")
-    return int(done.envelope["summary"]["diffTotal"]) if done.code == 0 else -1
 
 
 def rows_of(text: str) -> list[list[str]]:
@@ -388,6 +338,58 @@ def test_exports(parity: Parity) -> None:
     for broker, settings in theirs["brokerConfigs"].items():
         for key, value in settings.items():
             assert ours["brokerConfigs"][broker].get(key) == value, key
+
+
+def test_versions_of_accounts(parity: Parity) -> None:
+    (line, _) = rows_of(parity.told("clusterAclConfigVersion", "-c", "DefaultCluster"))
+    (row,) = parity.cli.rows("clusterAclConfigVersion", "-c", "DefaultCluster")
+    names = ("cluster", "broker", "address", "file", "counter")
+    assert line == [*(str(row[name]) for name in names), *shown_time(row["changedAt"])[:-4].split()]
+
+
+def test_measures_of_a_cluster(parity: Parity) -> None:
+    where = {name: parity.work / f"measures-{name}" for name in ("theirs", "ours")}
+    for path in where.values():
+        path.mkdir()
+    parity.told("exportMetrics", "-c", "DefaultCluster", "-f", str(where["theirs"]))
+    parity.cli.rows("exportMetrics", "-c", "DefaultCluster", "-f", str(where["ours"]))
+    theirs, ours = (json.loads((one / "metrics.json").read_text()) for one in where.values())
+    del ours["exportTime"]
+    for report in (theirs, ours):  # Rates go on from one export to the next.
+        for rates in (
+            report["evaluateReport"]["broker-a"]["runtimeQuota"]["tps"],
+            report["totalData"]["totalTps"],
+        ):
+            rates.update(dict.fromkeys(rates, 0.0))
+    assert ours == theirs
+
+
+def test_the_trace_of_a_message(parity: Parity) -> None:
+    namesrv, got, topic = parity.cli.namesrv, list[ReceivedMessage](), "watched"
+    parity.cli.change("updateTopic", "-t", topic, "-c", "DefaultCluster", "-r", "1", "-w", "1")
+    wait_until(lambda: parity.cli.run("topicRoute", "-t", topic).code == 0)
+    with Producer(namesrv=namesrv, group="traced", trace=True) as producer:
+        sent = producer.send(Message(topic=topic, body=b"neither tag nor keys"))
+    with PushConsumer(
+        namesrv=namesrv,
+        group="tracing",
+        subscriptions={topic: "*"},
+        handler=got.append,
+        trace=True,
+        consume_from=ConsumeFrom.FIRST_OFFSET,
+    ):
+        wait_until(lambda: sent.message_id in [one.message_id for one in got])
+    asked = ("queryMsgTraceById", "-i", sent.message_id)
+    wait_until(lambda: len(parity.cli.run(*asked, "-o", "json").envelope["rows"]) == 2)
+    ours = [
+        [
+            *(row["kind"], row["group"], row["client"].partition(":")[0]),
+            *shown_time(row["happenedAt"])[:-4].split(),
+            *(f"{row['costMs']}ms", row["status"]),
+        ]
+        for row in parity.cli.rows(*asked)
+    ]
+    assert rows_of(parity.told(*asked)) == ours
 
 
 # -- what changes something, on a Java cluster ------------------------------------------------

@@ -24,6 +24,7 @@ def pytest_report_header() -> list[str]:
     return []
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests with a session in one process: there shall be one session."""
     for item in items:

@@ -25,7 +25,12 @@ from flintmq.spark.jobs.archive.archive_columns import (
 )
 from flintmq.spark.jobs.archive.archive_manifest import ArchivedFile
 from flintmq.spark.jobs.archive.archive_writer import PartitionedWriter, partition_path
-from flintmq.spark.jobs.archive.record_codec import encode_records, hash_pieces, move_records
+from flintmq.spark.jobs.archive.record_codec import (
+    encode_records,
+    hash_pieces,
+    joined_properties,
+    move_records,
+)
 from flintmq.spark.jobs.archive.restore_plan import Chunk, ChunkGrid, plan_log
 from flintmq.spark.options.store_options import OnCorrupt, ReadOptions
 from flintmq.spark.rows.columns import MESSAGE
@@ -155,6 +160,25 @@ def test_odd_parts_are_kept_as_they_are(tmp_path: Path) -> None:
         (row[RAW_PROPERTIES] is not None, row[RAW_RECORD] is not None) for row in rows.to_pylist()
     ]
     assert kept == [(False, False), (True, False), (False, True), (False, True), (False, True)]
+
+
+def test_a_part_of_a_table_costs_what_the_part_has() -> None:
+    """A restore takes a chunk in batches: each of them looked at the properties of all."""
+    pairs = [("UNIQ_KEY", "x" * 32), ("KEYS", "k"), ("TAGS", "t")]
+    whole = pa.array([pairs] * 50_000, pa.map_(pa.string(), pa.string()))
+    before, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(pool)
+    try:
+        part = joined_properties(whole.slice(20_000, 10))
+        sizes, first = part.sizes.tolist(), part.data[part.at[0] : part.at[1]].tobytes()
+        # What a pool has given must be given back before the pool goes.
+        del part
+    finally:
+        pa.set_memory_pool(before)
+    text = b"\x02".join(f"{name}\x01{value}".encode() for name, value in pairs)
+    assert sizes == [len(text)] * 10
+    assert first == text
+    assert pool.max_memory() < 100_000
 
 
 def test_hashes_tell_records_apart_and_moving_changes_only_the_place() -> None:

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import click
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -125,6 +126,35 @@ def test_parquet_is_written_for_others(
     out, _ = outputs(capsys, "query", BASIC, "SELECT topic FROM messages", "--output", target)
     assert out == ""
     assert spark.read.parquet(str(target)).count() == 53
+
+
+def test_arrow_is_one_file_with_the_types_of_the_answer(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    target = tmp_path / "rows.arrow"
+    sql = "SELECT topic, storeTimestamp AS t, body FROM messages ORDER BY physicalOffset"
+    said = outputs(capsys, "query", BASIC, sql, "--limit", "2", "--output", str(target))[1]
+    assert said.startswith("2 rows; ")
+    with pa.OSFile(str(target)) as file:
+        table = pa.ipc.open_file(file).read_all()
+    assert [str(field.type) for field in table.schema] == [
+        "string",
+        "timestamp[us, tz=UTC]",
+        "binary",
+    ]
+    assert table.num_rows == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.arrow"]
+
+
+def test_rows_stand_below_each_other_with_times_of_the_zone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sql = "SELECT TIMESTAMP '2023-11-14 22:13:20Z' AS moment, repeat('x', 70) AS body"
+    zone = ("--zone", "+02:00")
+    rows = outputs(capsys, "query", BASIC, sql, *zone, "--output-format", "vertical")[0]
+    assert rows.splitlines()[1:] == ["moment  2023-11-15T00:13:20.000+02:00", f"body    {'x' * 70}"]
+    wide = outputs(capsys, "query", BASIC, sql, *zone, "--full-width")[0]
+    assert wide.splitlines()[2] == f"2023-11-15T00:13:20.000+02:00  {'x' * 70}"
 
 
 def test_stores_that_differ_make_the_exit_code_one(

@@ -15,6 +15,7 @@ from flintmq.kernels.index import chain_breaks_at, first_entry_from, write_entri
 from flintmq.kernels.queue_numbers import QUEUES_AT_FIRST
 from flintmq.kernels.records import walk_records
 from flintmq.offline.derive import Derivation, DerivedQueue
+from flintmq.store.recovery.bulk_records import SortedKeys
 from tests.kits.store.offline_stores import HOST, LEVELS, START_MS
 
 NAMES = ("TAGS", "KEYS", "UNIQ_KEY", "DELAY", "INNER_MULTI_DISPATCH", "TAG", "KEYSX", "", "é")
@@ -64,6 +65,9 @@ class CollectedKeys:
 
     def take(self, hashes: list[int], offsets: list[int], times: list[int]) -> None:
         self.entries += zip(hashes, offsets, times, strict=True)
+
+    def take_many(self, keys: SortedKeys) -> None:
+        self.take(*keys.lists())
 
 
 def log_of(records: list[Written]) -> bytes:

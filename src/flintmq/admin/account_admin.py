@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from flintmq.admin.admin_base import AdminBase, Answers, BrokerPlace
+from flintmq.admin.admin_base import AdminBase
 from flintmq.admin.admin_errors import MissingError
 from flintmq.admin.changes import AdminChange, PlannedChange, carry_out, plan_each
 from flintmq.client.errors import ResponseError
+from flintmq.client.searching.broker_places import Answers, BrokerPlace
 from flintmq.format.wire.bodies.dialect import Members, loads_body
 from flintmq.format.wire.codes import RequestCode
 from flintmq.format.wire.headers.access import (

@@ -8,6 +8,7 @@ from flintmq.client.errors import (
     AccessDeniedError,
     ConsumerNotOnlineError,
     GroupNotExistError,
+    MessageNotFoundError,
     NoPermissionError,
     NotFoundError,
     TopicNotExistError,
@@ -19,6 +20,7 @@ ABSENT: Final = (
     GroupNotExistError,
     NotFoundError,
     ConsumerNotOnlineError,
+    MessageNotFoundError,
 )
 """The answers of servers by which they say that there is no such thing."""
 

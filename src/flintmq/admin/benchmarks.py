@@ -14,6 +14,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from flintmq.admin.admin_errors import is_denial
 from flintmq.admin.topic_tail import TOOLS_GROUP, TopicTail, existing_queues
 from flintmq.client.errors import UsageError
 from flintmq.client.messaging.messages import Message
@@ -114,6 +115,8 @@ class BenchMeter:
     latency: LatencyHistogram = field(default_factory=LatencyHistogram)
     began: float = 0.0
     ended: float | None = None
+    last_error: FlintError | None = None
+    """Why the last request that failed did."""
     _failures_in_a_row: int = 0
 
     def begin(self) -> None:
@@ -135,8 +138,10 @@ class BenchMeter:
     def note_failure(self, count: int, error: FlintError) -> None:
         """Count what one request has not done; raise the error if that goes on."""
         self.failed += count
+        self.last_error = error
         self._failures_in_a_row += 1
-        if self._failures_in_a_row >= FAILURES_IN_A_ROW_MAX or isinstance(error, UsageError):
+        is_hopeless = isinstance(error, UsageError) or is_denial(error)
+        if is_hopeless or self._failures_in_a_row >= FAILURES_IN_A_ROW_MAX:
             raise error
 
     def figures(self) -> BenchFigures:

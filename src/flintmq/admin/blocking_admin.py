@@ -57,6 +57,7 @@ class Admin(InThread[AsyncAdmin]):
     places = _blocking(AsyncAdmin.places)
     # Topics
     topics = _blocking(AsyncAdmin.topics)
+    topic_status_by_broker = _blocking(AsyncAdmin.topic_status_by_broker)
     topic_uses = _blocking(AsyncAdmin.topic_uses)
     topic_route = _blocking(AsyncAdmin.topic_route)
     topic_places = _blocking(AsyncAdmin.topic_places)
@@ -119,6 +120,7 @@ class Admin(InThread[AsyncAdmin]):
     queue_units = _blocking(AsyncAdmin.queue_units)
     message_trace = _blocking(AsyncAdmin.message_trace)
     dead_letters = _blocking(AsyncAdmin.dead_letters)
+    scan_dead_letters = _blocking(AsyncAdmin.scan_dead_letters)
     replay_dead_letters = _blocking(AsyncAdmin.replay_dead_letters)
     # Statistics, probes, exports
     broker_counter = _blocking(AsyncAdmin.broker_counter)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from flintmq.admin.admin_errors import AdminError, MissingError
 from flintmq.admin.message_admin import ADMIN_GROUP
 from flintmq.admin.trace_admin import TraceAdmin
-from flintmq.client.errors import UsageError
+from flintmq.client.errors import TopicNotExistError, UsageError
 from flintmq.client.messaging.envelope import Envelope
 from flintmq.client.wall_clock import wall_ms
 from flintmq.errors import FlintError
@@ -22,6 +22,7 @@ from flintmq.model.topics import DLQ_PREFIX, RETRY_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from flintmq.admin.scan_admin import QueueScan
     from flintmq.client.messaging.messages import ReceivedMessage, SendResult
 
 PLANNED: Final = "planned"
@@ -75,6 +76,29 @@ class DeadLetterAdmin(TraceAdmin):
             for topic, queues in answers.or_raise()
         ]
         return sorted(found, key=lambda one: (-one.messages, one.group))
+
+    async def scan_dead_letters(
+        self,
+        group: str,
+        *,
+        begin_ms: int | None = None,
+        end_ms: int | None = None,
+        count_max: int = 1000,
+        cursor: str | None = None,
+    ) -> QueueScan:
+        """Read the dead letters of a group that were stored within a range of times."""
+        try:
+            return await self.scan(
+                DLQ_PREFIX + group,
+                begin_ms=begin_ms,
+                end_ms=end_ms,
+                count_max=count_max,
+                cursor=cursor,
+            )
+        except TopicNotExistError as error:
+            raise MissingError(
+                f"the group {group!r} has no dead letters; dlq list shows which groups have some"
+            ) from error
 
     async def replay_dead_letters(
         self,

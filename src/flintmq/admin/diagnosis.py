@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from flintmq.admin.admin_base import BrokerPlace
     from flintmq.admin.dead_letter_admin import DeadLetters
     from flintmq.admin.lag_admin import GroupSummary
     from flintmq.admin.member_admin import SubscriptionMismatch
+    from flintmq.client.searching.broker_places import BrokerPlace
     from flintmq.model.topic_config import TopicConfig
 
 

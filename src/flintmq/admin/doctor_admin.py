@@ -6,11 +6,11 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from flintmq.admin.admin_base import BrokerPlace, broker_places
 from flintmq.admin.diagnosis import BrokerPicture, ClusterPicture, DoctorLimits
 from flintmq.admin.doctor_checks import CHECKS
-from flintmq.admin.export_admin import ExportAdmin
+from flintmq.admin.measure_admin import MeasureAdmin
 from flintmq.admin.member_admin import subscription_mismatches
+from flintmq.client.searching.broker_places import BrokerPlace, broker_places
 from flintmq.errors import FlintError
 from flintmq.format.wire.bodies.dialect import loads_body
 from flintmq.format.wire.bodies.routes import cluster_from_json
@@ -29,7 +29,7 @@ GROUP_COUNT_MAX: Final = 500
 """Groups whose members the doctor asks for their subscriptions."""
 
 
-class DoctorAdmin(ExportAdmin):
+class DoctorAdmin(MeasureAdmin):
     """The operation that looks at everything."""
 
     async def diagnose(self, limits: DoctorLimits | None = None) -> list[Diagnosis]:

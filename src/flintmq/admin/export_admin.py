@@ -1,4 +1,4 @@
-"""Exports: topics, groups, settings and measures of a cluster; and copying them to another."""
+"""Exports: topics, groups and settings of a cluster; and copying them to another."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from flintmq.model.topics import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from flintmq.admin.admin_base import BrokerPlace
+    from flintmq.client.searching.broker_places import BrokerPlace
     from flintmq.model.group_config import GroupConfig
     from flintmq.model.topic_config import TopicConfig
 
@@ -83,7 +83,7 @@ class ExportAdmin(ProbeAdmin, ServerAdmin):
             if with_groups:
                 for name, group in (await self.own_groups(place.address)).items():
                     groups[name] = _joined_groups(groups.get(name), group)
-        exported: dict[str, Any] = {"exportTime": _now_ms()}
+        exported: dict[str, Any] = {"exportTime": now_ms()}
         if with_topics:
             exported["topicConfigTable"] = {k: topic_to_json(v) for k, v in sorted(topics.items())}
         if with_groups:
@@ -102,7 +102,7 @@ class ExportAdmin(ProbeAdmin, ServerAdmin):
             configs[_key(place)] = kept
         masters = [one for one in places if one.is_master]
         return {
-            "exportTime": _now_ms(),
+            "exportTime": now_ms(),
             "clusterScale": {
                 "namesrvSize": len(self.name_servers()),
                 "masterBrokerSize": len(masters),
@@ -110,27 +110,6 @@ class ExportAdmin(ProbeAdmin, ServerAdmin):
             },
             "brokerConfigs": configs,
         }
-
-    async def export_metrics(self, *, cluster: str) -> dict[str, Any]:
-        """Return how the brokers of a cluster are doing: rates, disks, versions, counts."""
-        reports: dict[str, Any] = {}
-        for place in await self.places(cluster=cluster, masters_only=False):
-            info = await self.runtime_info(place.address)
-            topics = await self.own_topics(place.address)
-            groups = await self.own_groups(place.address)
-            reports[_key(place)] = {
-                "runtimeEnv": {"version": info.get("brokerVersionDesc", "")},
-                "runtimeQuota": {
-                    "commitLogDiskRatio": info.get("commitLogDiskRatio", ""),
-                    "consumeQueueDiskRatio": info.get("consumeQueueDiskRatio", ""),
-                    "inTps": info.get("putTps", ""),
-                    "outTps": info.get("getTransferedTps", ""),
-                    "messageAverageSize": info.get("putMessageAverageSize", ""),
-                    "topicSize": len(topics),
-                    "groupSize": len(groups),
-                },
-            }
-        return {"exportTime": _now_ms(), "evaluateReport": reports}
 
     async def copy_configuration(
         self,
@@ -236,5 +215,6 @@ def _key(place: BrokerPlace) -> str:
     return place.broker if place.is_master else f"{place.broker}:{place.broker_id}"
 
 
-def _now_ms() -> int:
+def now_ms() -> int:
+    """Return the time of this machine."""
     return time.time_ns() // 1_000_000

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypedDict, Unpack
 
-from flintmq.admin.admin_base import AdminBase, Answers, BrokerPlace
+from flintmq.admin.admin_base import AdminBase
 from flintmq.admin.admin_errors import MissingError, is_absence
 from flintmq.admin.changes import AdminChange, PlannedChange, carry_out, plan_each
 from flintmq.client.errors import ResponseError
 from flintmq.client.options import checked_group
+from flintmq.client.searching.broker_places import Answers, BrokerPlace
 from flintmq.format.wire.bodies.dialect import dumps_body, loads_body
 from flintmq.format.wire.bodies.groups import group_table_from_json, group_to_json
 from flintmq.format.wire.codes import RequestCode

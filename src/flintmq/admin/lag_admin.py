@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from flintmq.admin.admin_base import Answers, BrokerPlace
 from flintmq.admin.admin_errors import MissingError
 from flintmq.admin.member_admin import MemberAdmin
+from flintmq.client.searching.broker_places import Answers, BrokerPlace
 from flintmq.errors import FlintError
 from flintmq.format.wire.bodies.dialect import Members, loads_body, queue_from
 from flintmq.format.wire.codes import RequestCode

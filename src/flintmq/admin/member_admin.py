@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from flintmq.admin.admin_base import BrokerPlace
 from flintmq.admin.admin_errors import MissingError
 from flintmq.admin.group_admin import GroupAdmin
 from flintmq.client.errors import ConsumerNotOnlineError, SystemFailureError
+from flintmq.client.searching.broker_places import BrokerPlace
 from flintmq.format.wire.bodies.dialect import Members, loads_body, queue_from
 from flintmq.format.wire.bodies.heartbeat import subscription_from_json
 from flintmq.format.wire.codes import RequestCode

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flintmq.admin.admin_base import AdminBase, Answers
+from flintmq.admin.admin_base import AdminBase
 from flintmq.admin.admin_errors import MissingError, is_absence
 from flintmq.admin.changes import AdminChange, PlannedChange, carry_out, plan_each
 from flintmq.admin.server_admin import settings_body, settings_change, shown_settings
 from flintmq.client.errors import ResponseError, UsageError
+from flintmq.client.searching.broker_places import Answers
 from flintmq.format.wire.codes import RequestCode
 from flintmq.format.wire.headers.namesrv import (
     AddWritePermResponse,

@@ -21,7 +21,7 @@ from flintmq.model.message_queue import MessageQueue
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from flintmq.admin.admin_base import BrokerPlace
+    from flintmq.client.searching.broker_places import BrokerPlace
 
 NEWEST: Final = -1
 """Stands for the end of queues where a time is asked for."""
@@ -77,6 +77,8 @@ class OffsetAdmin(LagAdmin):
     ) -> list[tuple[MessageQueue, PlannedChange]]:
         queues = subscribe_queues(topic, await self.topic_route(topic))
         before = await self._committed(group, topic)
+        if not before:
+            await self.group_config(group)  # One that is not there cannot be moved.
         await self.client.routes.fetch(topic)
         bounds = QueueBounds(self.client)
         plans = []

@@ -73,6 +73,8 @@ class ProbeAdmin(StatisticsAdmin):
     ) -> list[BrokerRoundTrip]:
         """Send test messages to each broker of a cluster, or of all clusters."""
         _check(count, size)
+        if cluster is not None:
+            await self.places(cluster=cluster, masters_only=False)
         info = await self.cluster_info()
         rows = []
         for name, brokers in sorted(info.clusters.items()):

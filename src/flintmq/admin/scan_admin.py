@@ -128,7 +128,10 @@ class ScanAdmin(MessageAdmin):
         if not 0 < count_max <= SCAN_COUNT_MAX:
             raise UsageError(f"count_max must be from 1 to {SCAN_COUNT_MAX}")
         route = await self.topic_route(topic)
-        wanted = list(subscribe_queues(topic, route) if queues is None else queues)
+        known = subscribe_queues(topic, route)
+        wanted = list(known if queues is None else queues)
+        if queues is not None and not set(wanted) <= set(known):
+            raise MissingError(f"{topic} has no such queue; topicStatus shows those that it has")
         starts = None if cursor is None else read_cursor(topic, cursor)
         async with AsyncPullConsumer(group=TOOLS_GROUP, client=self.client) as consumer:
             ranges = []

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from flintmq.admin.admin_base import AdminBase, Answers, BrokerPlace
+from flintmq.admin.admin_base import AdminBase
 from flintmq.admin.changes import AdminChange, PlannedChange, carry_out, plan_each
 from flintmq.client.errors import UsageError
+from flintmq.client.searching.broker_places import Answers, BrokerPlace
 from flintmq.format.wire.bodies.dialect import Members, loads_body
 from flintmq.format.wire.codes import RequestCode
 from flintmq.settings.property_files import write_properties

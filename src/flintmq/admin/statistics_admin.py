@@ -14,7 +14,7 @@ from flintmq.format.wire.headers.admin import BrokerStatsRequest
 from flintmq.model.topics import DLQ_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
-    from flintmq.admin.admin_base import Answers, BrokerPlace
+    from flintmq.client.searching.broker_places import Answers, BrokerPlace
 
 TOPIC_PUT: Final = "TOPIC_PUT_NUMS"
 GROUP_GET: Final = "GROUP_GET_NUMS"
@@ -127,6 +127,8 @@ class StatisticsAdmin(DeadLetterAdmin):
             return await self.broker_counter(place.address, name, key)
 
         answers = await self.ask_all(places, ask)
+        if answers.failures:
+            raise answers.failures[0][1]  # The sum of some brokers is not that of the topic.
         found = [one for _, one in answers.found if one is not None]
         return BrokerCounter(
             per_second=sum(one.per_second for one in found),

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
-from flintmq.admin.admin_base import AdminBase, BrokerPlace
+from flintmq.admin.admin_base import AdminBase
 from flintmq.admin.admin_errors import MissingError, is_absence
 from flintmq.admin.changes import AdminChange, PlannedChange, carry_out, plan_each
 from flintmq.client.assigning.strategies import allocate, averagely
 from flintmq.client.errors import ResponseError, UsageError
 from flintmq.client.routing.queue_lists import subscribe_queues
+from flintmq.client.searching.broker_places import Answers, BrokerPlace
 from flintmq.format.topic_names import name_fault
 from flintmq.format.wire.bodies.dialect import Members, loads_body, queue_from
 from flintmq.format.wire.bodies.topics import topic_table_from_json, topic_to_json
@@ -97,8 +98,8 @@ class TopicAdmin(AdminBase):
             answer = await self.ask_namesrv(RequestCode.GET_TOPICS_BY_CLUSTER, header)
         return sorted(map(str, Members(loads_body(answer.body), "topics").items("topicList")))
 
-    async def topic_uses(self) -> list[TopicUse]:
-        """Return all topics with their clusters and the groups that consume them.
+    async def topic_uses(self) -> Answers[str, list[TopicUse]]:
+        """Return, by topic, the clusters that have it and the groups that consume it.
 
         The topics of groups' own retries and dead letters are left out.
         """
@@ -112,16 +113,18 @@ class TopicAdmin(AdminBase):
             return await self.groups_of_topic(topic)
 
         asked = await self.ask_all(sorted(clusters), groups)
-        consumers: dict[str, list[str]] = dict(asked.found)
-        return sorted(
+        found = [
             (
-                TopicUse(cluster=cluster, topic=topic, group=group)
-                for topic, names in clusters.items()
-                for cluster in names
-                for group in (consumers.get(topic) or (None,))
-            ),
-            key=lambda one: (one.cluster, one.topic, one.group or ""),
-        )
+                topic,
+                [
+                    TopicUse(cluster=cluster, topic=topic, group=group)
+                    for cluster in sorted(clusters[topic])
+                    for group in (consumers or (None,))
+                ],
+            )
+            for topic, consumers in asked.found
+        ]
+        return Answers(found, asked.failures)
 
     async def groups_of_topic(self, topic: str) -> list[str]:
         """Return the groups that consume a topic, or have."""
@@ -150,6 +153,14 @@ class TopicAdmin(AdminBase):
 
     async def topic_status(self, topic: str) -> list[QueueStatus]:
         """Return where the queues of a topic begin and end."""
+        answers = await self.topic_status_by_broker(topic)
+        if answers.failures:
+            raise answers.failures[0][1]
+        rows = [one for _, found in answers.found for one in found]
+        return sorted(rows, key=lambda one: (one.broker, one.queue_id))
+
+    async def topic_status_by_broker(self, topic: str) -> Answers[BrokerPlace, list[QueueStatus]]:
+        """Return where the queues of a topic begin and end, and which brokers did not tell."""
 
         async def ask(place: BrokerPlace) -> list[QueueStatus]:
             header = TopicRequest(topic=topic)
@@ -157,11 +168,7 @@ class TopicAdmin(AdminBase):
             table = Members(loads_body(answer.body), "a topic's status").table("offsetTable")
             return [_queue_status(queue_from(key), value) for key, value in table.items()]
 
-        answers = await self.ask_all(await self.topic_places(topic), ask)
-        rows = [one for _, found in answers.or_raise() for one in found]
-        if answers.failures:
-            raise answers.failures[0][1]
-        return sorted(rows, key=lambda one: (one.broker, one.queue_id))
+        return await self.ask_all(await self.topic_places(topic), ask)
 
     async def share_queues(self, topic: str, clients: Iterable[str]) -> list[QueueShare]:
         """Return which queues of a topic each of some clients would get."""

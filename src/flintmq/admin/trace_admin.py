@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from flintmq.admin.message_admin import END_OF_TIME_MS, PAGE_COUNT
+from flintmq.admin.admin_errors import MissingError
 from flintmq.admin.scan_admin import ScanAdmin
+from flintmq.client.errors import TopicNotExistError
+from flintmq.client.searching.message_search import END_OF_TIME_MS, PAGE_COUNT
 from flintmq.model.topics import TRACE_TOPIC
 
 if TYPE_CHECKING:
@@ -48,9 +50,14 @@ class TraceAdmin(ScanAdmin):
         count_max: int = PAGE_COUNT,
     ) -> tuple[list[TraceStep], bool]:
         """Return what was done with a message, in order, and whether that is all of it."""
-        found = await self.messages_by_key(
-            topic, message_id, begin_ms=begin_ms, end_ms=end_ms, count_max=count_max
-        )
+        try:
+            found = await self.messages_by_key(
+                topic, message_id, begin_ms=begin_ms, end_ms=end_ms, count_max=count_max
+            )
+        except TopicNotExistError as error:
+            raise MissingError(
+                f"no broker has the topic {topic} for traces; traceTopicEnable makes it"
+            ) from error
         lines = [
             (line, message.born_host)
             for message in found.messages

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -48,8 +49,10 @@ from flintmq.model.topics import DUE_TIME_TOPICS, TRACE_TOPIC, TRANS_HALF_TOPIC
 from flintmq.remoting import ConnectionLostError, RemotingServer
 from flintmq.remoting.fair_turns import FairTurns
 from flintmq.remoting.refusal_counts import RefusalCounts
+from flintmq.remoting.request_latencies import RequestLatencies
 from flintmq.remoting.server_limits import server_limits
 from flintmq.remoting.tls_setup import outgoing_tls, server_tls
+from flintmq.settings import ConfigError
 from flintmq.settings.access_settings import access_file
 from flintmq.settings.live_config import LiveConfig
 from flintmq.settings.log_levels import LogLevels
@@ -59,6 +62,7 @@ from flintmq.store.errors import StoreError
 from flintmq.store.files.local_files import LocalFiles
 from flintmq.store.files.state_file import StateFile
 from flintmq.store.message_store import MessageStore
+from flintmq.store.recovery.recovery_progress import RecoveryProgress
 from flintmq.store.upkeep.waiting_state import WaitingStateError
 
 if TYPE_CHECKING:
@@ -122,16 +126,19 @@ async def run_broker(
         live = _live_config(config, store_config, overlay)
         store_config = with_live_values(store_config, live.current)
         filters = _filter_table(config, store_config, files, clock)
+        progress = RecoveryProgress(clock)
+        exposed = await stack.enter_async_context(expose_broker(config, progress))
         notes = store_config.calculate_filter_bit_map and store_config.enable_consume_queue_ext
-        store = stack.enter_context(
-            MessageStore.open(
-                store_config,
-                clock=clock,
-                files=files,
-                filter_bitmap=filters.bitmap if notes else None,
-                roll_wait_ms=ROLL_WAIT_MS,
-            )
+        open_store = functools.partial(
+            MessageStore.open,
+            store_config,
+            clock=clock,
+            files=files,
+            filter_bitmap=filters.bitmap if notes else None,
+            roll_wait_ms=ROLL_WAIT_MS,
+            progress=progress,
         )
+        store = stack.enter_context(await _opened(open_store))
         levels = stack.enter_context(LogLevels.kept())
         context = _make_context(live, store, filters, levels)
         stack.push_async_callback(_persist_finally, context)
@@ -147,11 +154,11 @@ async def run_broker(
             sign=_signer(config),
             tls=outgoing_tls(config, use_tls=config.use_tls),
         )
-        context.ha_server = await stack.enter_async_context(_serve_slaves(context, for_slaves))
+        context.ha_server = await stack.enter_async_context(_serve_slaves(context, for_slaves, tls))
         stack.push_async_callback(start_housekeeping(context))
         stack.enter_context(context.watchdog.watching())
         server = await stack.enter_async_context(_listen(context, sockets, tls))
-        metrics = await stack.enter_async_context(expose_broker(context, server, registrar))
+        await stack.enter_async_context(exposed.showing(context, server, registrar))
         stack.push_async_callback(_drain_puts, context)
         stack.callback(context.late_sends.close)
         stack.callback(context.held.close)
@@ -162,7 +169,22 @@ async def run_broker(
         stack.push_async_callback(registrar.stop)
         await registrar.start()
         logger.info("broker ready: address=%s store=%s", context.address, store_config.root)
-        yield Broker(context, server, metrics)
+        yield Broker(context, server, exposed.address)
+
+
+async def _opened(open_store: Callable[[], MessageStore]) -> MessageStore:
+    """Open a store in a thread: a recovery may take long, and others want to know how far it is.
+
+    It cannot be interrupted; who gives up meanwhile leaves no store open.
+    """
+    opening = asyncio.get_running_loop().run_in_executor(None, open_store)
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        await asyncio.wait([opening])
+        if opening.exception() is None:
+            opening.result().close()
+        raise
 
 
 def _filter_table(
@@ -228,6 +250,7 @@ def _make_context(
     slaves = SlaveTable(lag_size_max=store.config.ha_slave_lag_size_max)
 
     watchdog = TurnWatchdog(config.long_turn_ms)
+    turns = _watched_turns(watchdog)
     statistics = BrokerStatistics(
         cluster=config.cluster, now_ms=clock.now_ms, has_queues=config.detail_statistics
     )
@@ -252,7 +275,8 @@ def _make_context(
         statistics=statistics,
         daily=DailyTotals(statistics, now_ms=clock.now_ms),
         watchdog=watchdog,
-        turns=_watched_turns(watchdog),
+        turns=turns,
+        latencies=RequestLatencies(turns),
         refused=refused,
         store_host=packed_host(config.ip1, config.listen_port),
         address=f"{config.ip1}:{config.listen_port}",
@@ -277,19 +301,22 @@ def _make_puts(
 
 
 def _serve_slaves(
-    context: BrokerContext, bound: socket.socket
+    context: BrokerContext, bound: socket.socket, tls: ServerTls | None
 ) -> AbstractAsyncContextManager[HaServer]:
+    if context.config.ha_use_tls and tls is None:
+        raise ConfigError("haUseTLS", "true", "false, unless tls.server.certPath is set")
     return HaServer.listen(
         bound,
         context.store,
         context.slaves,
         cold_loads=context.cold_loads,
         now_ms=lambda: int(context.clock.monotonic() * 1000),
+        tls=tls.context if tls is not None and context.config.ha_use_tls else None,
     )
 
 
 def _follow_master(context: BrokerContext) -> AbstractAsyncContextManager[Replica]:
-    store = context.store
+    store, config = context.store, context.config
 
     def follow_delays(progress: DelayProgress) -> None:
         store.schedule.follow(progress.levels)
@@ -304,8 +331,9 @@ def _follow_master(context: BrokerContext) -> AbstractAsyncContextManager[Replic
         FollowedTables(context.topics, context.groups, context.offsets, follow_delays),
         dispatch=context.dispatch,
         turns=context.turns,
-        sign=_signer(context.config),
-        tls=outgoing_tls(context.config, use_tls=context.config.use_tls),
+        sign=_signer(config),
+        tls=outgoing_tls(config, use_tls=config.use_tls),
+        stream_tls=outgoing_tls(config, use_tls=True) if config.ha_use_tls else None,
     )
 
 

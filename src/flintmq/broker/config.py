@@ -152,6 +152,8 @@ class BrokerConfig(LiveStoreSettings):
 
     # Access control
     acl_enable: bool = switch("aclEnable", owner=_BROKER)
+    ha_use_tls: bool = switch("haUseTLS", owner=Owner.FLINTMQ)
+    """Whether the log goes to slaves by TLS, and nobody gets it otherwise."""
     acl_credentials_file: str | None = optional("aclCredentialsFile", owner=Owner.FLINTMQ)
     """An access key and a secret key, with which the broker signs what it sends name servers."""
 

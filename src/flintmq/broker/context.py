@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from flintmq.broker.waiting.late_sends import LateSends
     from flintmq.remoting.fair_turns import FairTurns
     from flintmq.remoting.refusal_counts import RefusalCounts
+    from flintmq.remoting.request_latencies import RequestLatencies
     from flintmq.settings.live_config import LiveConfig
     from flintmq.store.clock import Clock
     from flintmq.store.message_store import MessageStore
@@ -57,6 +58,8 @@ class BrokerContext:
     daily: DailyTotals
     watchdog: TurnWatchdog
     turns: FairTurns
+    latencies: RequestLatencies
+    """How long requests took until they were answered."""
     store_host: bytes
     """Address and port of this broker as records have them."""
     address: str

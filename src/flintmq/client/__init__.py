@@ -17,5 +17,6 @@ __all__ = [
     "producing",
     "pulling",
     "routing",
+    "searching",
     "wall_clock",
 ]

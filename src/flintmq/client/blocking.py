@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
+from flintmq.client.blocking_finder import FinderInThread
 from flintmq.client.consuming.handlers import is_in_handler_of
 from flintmq.client.consuming.push_consumer import AsyncPushConsumer
-from flintmq.client.loop_thread import InThread, LoopThread
+from flintmq.client.loop_thread import LoopThread
 from flintmq.client.producing.producer import (
     BATCH_SIZE,
     DEFAULT_GROUP,
@@ -60,7 +61,7 @@ def _checked(make: Callable[[], _T]) -> Callable[[], _T]:
     return make
 
 
-class Producer(InThread[AsyncProducer]):
+class Producer(FinderInThread[AsyncProducer]):
     """`AsyncProducer` for code without asyncio; it may be used from several threads.
 
     Plain methods of a transaction listener are called in threads of their own.  Hooks are called
@@ -161,7 +162,7 @@ class Producer(InThread[AsyncProducer]):
         return self._await(AsyncProducer.queues, topic)
 
 
-class PushConsumer(InThread[AsyncPushConsumer]):
+class PushConsumer(FinderInThread[AsyncPushConsumer]):
     """`AsyncPushConsumer` for code without asyncio; plain handlers run in threads of their own."""
 
     _noun = "consumer"
@@ -247,7 +248,7 @@ class PushConsumer(InThread[AsyncPushConsumer]):
         return self._call(lambda consumer: consumer.assigned)
 
 
-class PullConsumer(InThread[AsyncPullConsumer]):
+class PullConsumer(FinderInThread[AsyncPullConsumer]):
     """`AsyncPullConsumer` for code without asyncio; a fork of the process connects anew."""
 
     _noun = "consumer"
@@ -318,7 +319,7 @@ class PullConsumer(InThread[AsyncPullConsumer]):
         return self._await(AsyncPullConsumer.send_back, message, delay_level=delay_level)
 
 
-class LitePullConsumer(InThread[AsyncLitePullConsumer]):
+class LitePullConsumer(FinderInThread[AsyncLitePullConsumer]):
     """`AsyncLitePullConsumer` for code without asyncio; ``for message in consumer`` works."""
 
     _noun = "consumer"

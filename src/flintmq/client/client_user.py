@@ -34,6 +34,7 @@ class ClientUser(ABC):
         self._shared = shared
         self._stream = stream
         self._client: ClientInstance | None = None
+        self._opening: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
 
     @property
@@ -45,8 +46,22 @@ class ClientUser(ABC):
 
     async def start(self) -> Self:
         """Connect and begin; `close` ends it."""
-        if self._client is not None:
+        if self._client is not None or self._opening is not None:
             raise UsageError(f"the {self._noun} is open already")
+        # A task of its own, so that `close` can end it.
+        self._opening = asyncio.create_task(self._open(), name="open")
+        try:
+            await self._opening
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise UsageError(f"the {self._noun} was closed while it was opened") from None
+        finally:
+            self._opening = None
+        return self
+
+    async def _open(self) -> None:
         client = self._shared
         if client is None:
             client = await ClientInstance(self._options, stream=self._stream).start()
@@ -55,9 +70,8 @@ class ClientUser(ABC):
             await self._begin(client)
         except BaseException:
             # Nothing of what was half started stays behind.
-            await self._close(is_failed=True)
+            await self._close_opened(is_failed=True)
             raise
-        return self
 
     @abstractmethod
     async def _begin(self, client: ClientInstance) -> None:
@@ -80,6 +94,12 @@ class ClientUser(ABC):
         await self._close(is_failed=False)
 
     async def _close(self, *, is_failed: bool, closing: ClosingTime | None = None) -> None:
+        if self._opening is not None and not self._opening.done():
+            self._opening.cancel()
+            await asyncio.wait({self._opening})
+        await self._close_opened(is_failed=is_failed, closing=closing)
+
+    async def _close_opened(self, *, is_failed: bool, closing: ClosingTime | None = None) -> None:
         if self._client is None:
             return
         if self._closing is None:

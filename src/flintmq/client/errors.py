@@ -52,6 +52,10 @@ class SendFailedError(ClientError):
     retriable: ClassVar[bool] = True
 
 
+class MessageNotFoundError(ClientError):
+    """No broker has the message that was asked for; it may be deleted already."""
+
+
 class RequestTimeoutError(ClientError):
     """No reply to a request message came in time."""
 

@@ -120,6 +120,7 @@ class ClientInstance:
         """The heartbeat that the broker at the other end was sent, by connection."""
         self._rebalance_due = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._fetching: dict[str, asyncio.Task[None]] = {}
 
     def _make_id(self, *, stream: bool) -> str:
         options = self.options
@@ -235,6 +236,16 @@ class ClientInstance:
             raise ResponseError.for_code(answer.code, answer.remark, address=address)
         self._introduced[connection] = beat
 
+    def fetch_route_soon(self, topic: str) -> None:
+        """Ask for the route of a topic whose broker cannot be reached; nobody waits for it.
+
+        The broker may have come back elsewhere, or others may have the topic now.
+        """
+        if topic not in self._fetching and self._tasks:
+            task = asyncio.create_task(self.routes.fetch_again(topic), name=f"route {topic}")
+            self._fetching[topic] = task
+            task.add_done_callback(lambda _: self._fetching.pop(topic, None))
+
     def wake_rebalance(self) -> None:
         """Have all consumers share their queues again, soon."""
         self._rebalance_due.set()
@@ -323,10 +334,11 @@ class ClientInstance:
         Unless something else is said, this takes at most ``request_timeout_ms``.
         """
         closing = closing or ClosingTime(self.options.request_timeout_ms)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        tasks = [*self._tasks, *self._fetching.values()]
         self._tasks.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         leaving = [*map(self.remove_producer, list(self._producers))]
         leaving += map(self.remove_consumer, list(self._consumers))
         if leaving:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
+
+logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
@@ -108,12 +111,19 @@ class LoopThread:
         self._executor = ThreadPoolExecutor(thread_name_prefix=f"{name}-executor")
         self._loop.set_default_executor(self._executor)
         self._calls: set[_Call[Any]] = set()
+        self._is_ending = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        while not self._is_ending:
+            try:
+                self._loop.run_forever()
+            except BaseException:
+                # A task or callback has raised SystemExit or KeyboardInterrupt.  All who wait for
+                # this loop, and those who want to close it, would wait for ever.
+                logger.exception("the loop of a client goes on after an exception")
 
     @property
     def is_current(self) -> bool:
@@ -155,6 +165,7 @@ class LoopThread:
         with contextlib.suppress(Exception):
             self.run(self._cancel_all())
         self._end_executor()
+        self._is_ending = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

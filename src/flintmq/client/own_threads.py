@@ -10,13 +10,32 @@ import asyncio
 import contextlib
 import functools
 import threading
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+
+
+def is_own_end(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
+    """Return whether an exception ends the task that it came through: nobody else may catch it.
+
+    Such a task is cancelled, or Python throws its coroutine away.  Anything else that a function
+    of the user raises is the failure of that function.
+    """
+    if isinstance(error, GeneratorExit):
+        return not is_running(task)
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
+def is_running(task: asyncio.Task[Any] | None) -> bool:
+    """Return whether a task runs now; otherwise Python throws its coroutine away."""
+    try:
+        return asyncio.current_task() is task
+    except RuntimeError:
+        return False
 
 
 class ThreadCallError(Exception):

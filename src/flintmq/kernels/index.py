@@ -122,6 +122,36 @@ def insert_timed_entries(
 
 
 @kernel
+def match_timed_entries(
+    data: Bytes,
+    hashes: Ints,
+    offsets: Longs,
+    times: Longs,
+    newest: Ints,
+    entry_base: int,
+    first: int,
+    begin_time: int,
+) -> int:
+    """Return how many entries from number ``first`` on are those that these keys ask for.
+
+    ``newest`` has for each slot the entry before them, and after the call the last of them.
+    """
+    slots = len(newest)
+    for row in range(len(hashes)):
+        at = entry_base + (first + row) * ENTRY_SIZE
+        slot = hashes[row] % slots
+        if (
+            load_int(data, at + ENTRY_KEY_HASH_AT) != hashes[row]
+            or load_long(data, at + ENTRY_PHYSICAL_OFFSET_AT) != offsets[row]
+            or load_int(data, at + ENTRY_ELAPSED_AT) != (times[row] - begin_time) // 1000
+            or load_int(data, at + ENTRY_PREVIOUS_AT) != newest[slot]
+        ):
+            return row
+        newest[slot] = first + row
+    return len(hashes)
+
+
+@kernel
 def chain_breaks_at(data: Bytes, entry_base: int, count: int, newest: Ints) -> int:
     """Return the first of the entries below number ``count`` with a wrong link, 0 for none.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from flintmq.metrics.histograms import LatencyHistogram
+from flintmq.metrics.histograms import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 LABEL_LENGTH_MAX: Final = 256
 """Characters of the value of a label; names of topics and groups are shorter."""
 
-_MICROSECONDS: Final = 1_000_000
+SECONDS: Final = 1_000_000
+MILLISECONDS: Final = 1000
+"""In what the microseconds of a histogram are shown."""
 
 
 class FamilyKind(Enum):
@@ -52,6 +54,7 @@ class Family:
         *,
         common: Mapping[str, str],
         series_max: int,
+        unit: int = SECONDS,
     ) -> None:
         assert (kind is FamilyKind.COUNTER) <= name.endswith("_total"), name
         self.name = name
@@ -62,9 +65,10 @@ class Family:
         self._label_names = tuple(label_names)
         self._common = common
         self._series_max = series_max
+        self._unit = unit
         # Tens of thousands of objects would wake the garbage collector: two lists do not.
         self._label_values: list[tuple[str, ...]] = []
-        self._values: list[float | LatencyHistogram] = []
+        self._values: list[float | Histogram] = []
 
     def __len__(self) -> int:
         return len(self._values)
@@ -74,12 +78,12 @@ class Family:
         assert self.kind is not FamilyKind.HISTOGRAM
         self._add(value, label_values)
 
-    def add_histogram(self, histogram: LatencyHistogram, *label_values: str) -> None:
+    def add_histogram(self, histogram: Histogram, *label_values: str) -> None:
         """Add a histogram; it is shown as it is when it is written."""
         assert self.kind is FamilyKind.HISTOGRAM
         self._add(histogram, label_values)
 
-    def _add(self, value: float | LatencyHistogram, label_values: tuple[str, ...]) -> None:
+    def _add(self, value: float | Histogram, label_values: tuple[str, ...]) -> None:
         assert len(label_values) == len(self._label_names), label_values
         if len(self._values) >= self._series_max:
             self.left_out_count += 1
@@ -93,24 +97,24 @@ class Family:
         for label_values, value in pairs:
             shown = map(_shown, label_values)
             labels = {**self._common, **dict(zip(self._label_names, shown, strict=True))}
-            if isinstance(value, LatencyHistogram):
-                yield from _histogram_samples(self.name, labels, value)
+            if isinstance(value, Histogram):
+                yield from _histogram_samples(self.name, labels, value, self._unit)
             else:
                 yield FamilySample(self.name, labels, value)
 
 
 def _histogram_samples(
-    name: str, labels: dict[str, str], histogram: LatencyHistogram
+    name: str, labels: dict[str, str], histogram: Histogram, unit: int
 ) -> Iterator[FamilySample]:
-    """Yield buckets, sum and count, in seconds."""
+    """Yield buckets, sum and count."""
     bucket, total, counts = f"{name}_bucket", 0, list(histogram.counts)
-    for bound_us, count in zip(histogram.bounds_us, counts, strict=False):
+    for end, count in zip(histogram.bounds, counts, strict=False):
         total += count
-        bound = {"le": str(bound_us / _MICROSECONDS)}
+        bound = {"le": str(end / unit)}
         yield FamilySample(bucket, {**labels, **bound}, total)
     total += counts[-1]
     yield FamilySample(bucket, {**labels, "le": "+Inf"}, total)
-    yield FamilySample(f"{name}_sum", labels, histogram.total_us / _MICROSECONDS)
+    yield FamilySample(f"{name}_sum", labels, histogram.total / unit)
     yield FamilySample(f"{name}_count", labels, total)
 
 
@@ -137,9 +141,11 @@ class FamilyMaker:
         """Return a family of numbers that only grow."""
         return self._make(name, FamilyKind.COUNTER, text, label_names)
 
-    def histogram(self, name: str, text: str, label_names: Sequence[str] = ()) -> Family:
-        """Return a family of histograms."""
-        return self._make(name, FamilyKind.HISTOGRAM, text, label_names)
+    def histogram(
+        self, name: str, text: str, label_names: Sequence[str] = (), *, unit: int = SECONDS
+    ) -> Family:
+        """Return a family of histograms; ``unit`` is how many of theirs are one that is shown."""
+        return self._make(name, FamilyKind.HISTOGRAM, text, label_names, unit=unit)
 
     def one(self, kind: FamilyKind, name: str, text: str, value: float) -> Family:
         """Return a family of one number."""
@@ -155,9 +161,11 @@ class FamilyMaker:
         label_names: Sequence[str],
         *,
         is_plain: bool = False,
+        unit: int = SECONDS,
     ) -> Family:
         common = {} if is_plain else self._common
-        return Family(name, kind, text, label_names, common=common, series_max=self._series_max)
+        most = self._series_max
+        return Family(name, kind, text, label_names, common=common, series_max=most, unit=unit)
 
 
 if TYPE_CHECKING:

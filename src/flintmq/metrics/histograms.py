@@ -1,7 +1,7 @@
-"""Histograms: how often something took how long, in a fixed number of buckets."""
+"""Histograms: how often something was how large, in a fixed number of buckets."""
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
@@ -13,39 +13,57 @@ SYNC_BOUNDS_US: Final = (
 """Buckets for syncs: from 10 µs to a minute, nine to each power of ten."""
 
 
-class LatencyHistogram:
-    """How often something took how long, in a fixed number of buckets.
+class Histogram:
+    """How often something was how large, in a fixed number of buckets.
 
-    Bucket ``i`` holds what took at least ``bounds_us[i - 1]`` and less than ``bounds_us[i]``;
-    the last one has no end.  One thread records; others may read at any time.
+    Bucket ``i`` holds what was more than ``bounds[i - 1]`` and at most ``bounds[i]``; the last one
+    has no end.  One thread records; others may read at any time.
     """
 
-    __slots__ = ("bounds_us", "count", "counts", "max_us", "total_us")
+    __slots__ = ("bounds", "counts", "max", "total")
+
+    def __init__(self, bounds: Sequence[int]) -> None:
+        assert all(low < high for low, high in pairwise((0, *bounds))), bounds
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0
+        self.max = 0
+
+    def record(self, value: int, count: int = 1) -> None:
+        """Add a value, so many times."""
+        self.counts[bisect_left(self.bounds, value)] += count
+        self.total += count * value
+        if value > self.max:
+            self.max = value
+
+    @property
+    def count(self) -> int:
+        """How many values were added."""
+        return sum(self.counts)
+
+
+class LatencyHistogram(Histogram):
+    """How often something took how long, in microseconds."""
+
+    __slots__ = ()
 
     def __init__(self, bounds_us: Sequence[int] = SYNC_BOUNDS_US) -> None:
-        assert all(low < high for low, high in pairwise((0, *bounds_us))), bounds_us
-        self.bounds_us = bounds_us
-        self.counts = [0] * (len(bounds_us) + 1)
-        self.count = 0
-        self.total_us = 0
-        self.max_us = 0
+        super().__init__(bounds_us)
 
-    def record(self, elapsed_us: int) -> None:
-        """Add one duration."""
-        self.counts[bisect_right(self.bounds_us, elapsed_us)] += 1
-        self.count += 1
-        self.total_us += elapsed_us
-        if elapsed_us > self.max_us:
-            self.max_us = elapsed_us
+    @property
+    def max_us(self) -> int:
+        """The longest duration."""
+        return self.max
 
     @property
     def mean_us(self) -> float:
         """The average duration; 0 when nothing was recorded."""
-        return self.total_us / self.count if self.count else 0.0
+        count = self.count
+        return self.total / count if count else 0.0
 
     def percentile_us(self, fraction: float) -> float:
         """Return below which duration ``fraction`` of them lie, interpolated in its bucket."""
-        return percentile_us(self.bounds_us, self.counts, self.max_us, fraction)
+        return percentile_us(self.bounds, self.counts, self.max, fraction)
 
 
 def percentile_us(

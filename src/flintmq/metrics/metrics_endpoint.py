@@ -64,7 +64,8 @@ class MetricsEndpoint:
     """Answers GET requests about a server.  Use `listen`."""
 
     def __init__(self, exposed: Exposed) -> None:
-        self._exposed = exposed
+        self.exposed = exposed
+        """What is shown now."""
         self._scraping = asyncio.Lock()
         self._connections: set[asyncio.Task[None]] = set()
         self.address = ""
@@ -85,10 +86,18 @@ class MetricsEndpoint:
             yield endpoint
         finally:
             server.close()
-            for task in list(endpoint._connections):
-                task.cancel()
-            await asyncio.gather(*endpoint._connections, return_exceptions=True)
+            await endpoint.end_answers()
             await server.wait_closed()
+
+    def show(self, exposed: Exposed) -> None:
+        """Show something else from now on."""
+        self.exposed = exposed
+
+    async def end_answers(self) -> None:
+        """Give up the answers that are under way: what they read of is going to close."""
+        for task in list(self._connections):
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -135,7 +144,7 @@ class MetricsEndpoint:
         elif request.path == HEALTH:
             await _answer(writer, HTTPStatus.OK, "ok\n", has_body=has_body)
         elif request.path == READY:
-            is_ready, text = readiness_report(self._exposed.checks)
+            is_ready, text = readiness_report(self.exposed.checks)
             status = HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE
             await _answer(writer, status, text, has_body=has_body)
         else:
@@ -147,7 +156,7 @@ class MetricsEndpoint:
         writer.write(answer_head(HTTPStatus.OK, METRICS_TYPE, size=None, is_chunked=is_chunked))
         if request.method == "HEAD":
             return
-        exposed = self._exposed
+        exposed = self.exposed
         async with self._scraping:
             pieces = exposed.write(exposed.sources, exposed.maker)
             async for data in _in_slices(pieces, asyncio.get_running_loop().time):

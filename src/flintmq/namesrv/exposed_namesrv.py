@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from flintmq.access.access_control import AccessControl
     from flintmq.metrics.families import FamilyMaker, FamilySource, FamilySteps
+    from flintmq.metrics.metrics_endpoint import MetricsEndpoint
     from flintmq.namesrv.config import NamesrvConfig
     from flintmq.namesrv.routes import RouteTable
     from flintmq.remoting import RemotingServer
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 def expose_namesrv(
     config: NamesrvConfig, routes: RouteTable, server: RemotingServer, access: AccessControl | None
-) -> AbstractAsyncContextManager[str | None]:
+) -> AbstractAsyncContextManager[MetricsEndpoint | None]:
     """Show metrics and health of a name server while the context lasts, if its settings say so."""
     node = f"{config.bind_address}:{config.listen_port}"
     return run_metrics(

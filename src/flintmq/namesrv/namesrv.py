@@ -92,7 +92,8 @@ async def run_namesrv(
                 tls=tls,
             )
         )
-        metrics = await stack.enter_async_context(expose_namesrv(config, routes, server, access))
+        shown = await stack.enter_async_context(expose_namesrv(config, routes, server, access))
+        metrics = None if shown is None else shown.address
         scanner = asyncio.create_task(_scan_forever(routes, config, now_ms), name="broker scan")
         logger.info("name server ready: host=%s port=%d", config.bind_address, server.ports[0])
         try:

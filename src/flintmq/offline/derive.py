@@ -5,9 +5,10 @@ writes them has few calls to make.  ``Derivation.feed`` sees every record of a s
 long form.
 """
 
+from __future__ import annotations
+
 import struct
-from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from flintmq.format.delay_levels import DelayLevels
 from flintmq.format.hash_batch import BATCH_COUNT_MAX, index_hashes
@@ -19,11 +20,19 @@ from flintmq.format.stored.queue_claims import MULTI_DISPATCH, NO_UNIT, multi_sl
 from flintmq.format.stored.record import CheckedRecord
 from flintmq.format.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flintmq.store.recovery.bulk_records import SortedKeys, SoundRecords, UnitSlice
+
 JOINED_SIZE: Final = 64 * 1024
 """The units of a queue are handed on when they have so many bytes."""
 
 PENDING_COUNT_MAX: Final = 2_000_000
 """All units are handed on when there are so many together: 40 MB."""
+
+REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
+"""Stands in the names of topics for bytes that are no text."""
 
 KEY_BATCH_COUNT: Final = 2 * BATCH_COUNT_MAX
 CACHE_COUNT_MAX: Final = 4096
@@ -72,6 +81,10 @@ class UnitSink(Protocol):
 
 class KeySink(Protocol):
     """Takes the entries of the key index."""
+
+    def take_many(self, keys: SortedKeys) -> None:
+        """Take the next entries as machine code has them."""
+        ...
 
     def take(self, hashes: list[int], offsets: list[int], times: list[int]) -> None:
         """Take the next entries: key hashes, physical offsets and store times, side by side."""
@@ -144,6 +157,26 @@ class Derivation:
         if len(key_list) >= KEY_BATCH_COUNT:
             self._flush_keys()
 
+    def feed_many(self, records: SoundRecords) -> SortedKeys | None:
+        """Take the next records of the log; return their keys, if machine code understood all."""
+        views = records.derive()
+        if (
+            views is None
+            or views.has_bad_levels
+            or any(REPLACEMENT in topic for topic, _, _, _ in views.slices)
+        ):
+            self.feed(list(records))
+            return None
+        if self._unit_sink is not None:
+            for unit_slice in views.slices:
+                self._add_slice(unit_slice)
+            if self._pending_count >= PENDING_COUNT_MAX:
+                self._flush_all()
+        if self._key_sink is not None:
+            self._flush_keys()
+            self._key_sink.take_many(views.keys)
+        return views.keys
+
     def finish(self) -> None:
         """Hand on everything that is left."""
         self._flush_all()
@@ -188,6 +221,25 @@ class Derivation:
                 queue.units += UNIT.pack(offset, record.size, _wrapped(code))
                 queue.next = slot.queue_offset + 1
                 self._pending_count += 1
+
+    def _add_slice(self, unit_slice: UnitSlice) -> None:
+        """Add units of one queue whose offsets follow each other."""
+        name, queue_id, first, units = unit_slice
+        topic = name.encode()
+        queue = self.queues.get((topic, queue_id))
+        if queue is None:
+            queue = self._begin(topic, queue_id, first)
+        while units:
+            if first == queue.next or self._jump(queue, first, UNIT.unpack_from(units)[0]):
+                queue.units += units
+                count = len(units) // UNIT.size
+                queue.next = first + count
+                self._pending_count += count
+                break
+            # The record is left out; the one behind it may go on where the queue is.
+            first, units = first + 1, units[UNIT.size :]
+        if len(queue.units) >= JOINED_SIZE:
+            self._flush(queue)
 
     def _flush(self, queue: DerivedQueue) -> None:
         if queue.units:

@@ -4,16 +4,18 @@ The bytes are those the engine writes when it dispatches the same log.  The exte
 queues is left aside: its filter bitmaps came from subscriptions that the log does not know.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from flintmq.format.delay_levels import DelayLevels
 from flintmq.format.stored.consume_queue import PRE_BLANK, UNIT_SIZE
 from flintmq.format.stored.dispatch_fields import index_keys
 from flintmq.format.stored.record import CheckedRecord
 from flintmq.format.sys_flag import TRANSACTION_ROLLBACK, transaction_type
+from flintmq.offline.bulk_loading import bulk_loader
 from flintmq.offline.derive import Derivation, DerivedQueue
 from flintmq.offline.errors import OutputError, UnknownIndexShapeError
 from flintmq.offline.findings import Findings, Kind
@@ -27,6 +29,11 @@ from flintmq.store.files.interface import Files, safe_child
 from flintmq.store.files.local_files import LocalFiles
 from flintmq.store.files.mapped_file_queue import file_name
 from flintmq.store.views.key_index import IndexedMessage, KeyIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flintmq.store.recovery.bulk_records import SortedKeys
 
 GAP_MAX: Final = 1_000_000
 """The most lost records a queue is filled over with blank units; recovery has the same limit."""
@@ -86,15 +93,21 @@ def derive_views(
     report = RebuildReport(output=output)
     with Regions(layout.files) as regions:
         log = LogFiles(layout, regions)
-        scan = LogScan(log, check_crc=True, progress=progress)
+        load_bulk = bulk_loader(log, delay_levels, lmq=layout.lmq)
+        scan = LogScan(log, check_crc=True, progress=progress, load_bulk=load_bulk)
         writer = QueueWriter(output / "consumequeue", layout, files, report) if queues else None
         entries = _make_index(layout, regions, output, files) if index else None
         derivation = Derivation(delay_levels=delay_levels, lmq=layout.lmq, units=writer)
-        for batch in scan.batches():
-            if writer is not None:
-                derivation.feed(batch)
-            if entries is not None:
-                entries.add(batch)
+        for piece in scan.pieces():
+            keys = None
+            if not isinstance(piece, list):
+                keys = derivation.feed_many(piece)
+            elif writer is not None:
+                derivation.feed(piece)
+            if entries is not None and keys is not None:
+                entries.add_many(keys)
+            elif entries is not None:
+                entries.add(list(piece))
         derivation.finish()
     files.make_directory(output)
     if writer is not None:
@@ -276,6 +289,20 @@ class IndexWriter:
         for message in messages:
             self._clock.time_ms = message.store_timestamp
             self._index.insert([message])
+
+    def add_many(self, keys: SortedKeys) -> None:
+        """Enter the keys of the next records as machine code has them."""
+        self._entry_count += keys.count
+        done = 0
+        while done < keys.count:
+            files = self._index.files
+            if not files or files[-1].is_full:
+                self._clock.time_ms = keys.entry(done)[2]
+                count = 1
+            else:
+                count = files[-1].entries - files[-1].count
+            self._index.insert_logged(keys.between(done, done + count))
+            done += count
 
     def finish(self) -> tuple[int, int]:
         """Bring the files to stable storage; return how many files and entries there are."""

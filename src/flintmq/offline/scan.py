@@ -2,13 +2,16 @@
 
 A scan gives the whole records in batches and keeps what it had to skip.  It goes over the files
 that existed when it began; where a broker appends meanwhile, it ends where the records end.
+With machine code it gives them in tables, where they are sound.
 """
 
+from __future__ import annotations
+
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from enum import Enum
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from flintmq.format.errors import CorruptRecordError, EndOfRecords
 from flintmq.format.stored.record import Blank, CheckedRecord, check_record
@@ -21,8 +24,16 @@ from flintmq.offline.regions import open_for_reading
 from flintmq.store.errors import StoreError
 from flintmq.store.files.interface import MappedRegion
 
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from flintmq.store.recovery.bulk_records import BulkRecords, SoundRecords
+
 BATCH_COUNT: Final = 256
 """Fewer than the allocations that set off a garbage collection, so that hardly any runs."""
+
+SINGLE_RECORDS_MAX: Final = 20_000
+"""With fewer records a scan is done before machine code is loaded."""
 
 DAMAGE_COUNT_MAX: Final = 100_000
 """How many damaged ranges are remembered; more are only counted."""
@@ -31,6 +42,9 @@ _MAGIC_BYTES: Final = MESSAGE_MAGIC.to_bytes(4, "big", signed=True)
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Is told how many bytes are done, and of how many."""
+
+LoadBulk: TypeAlias = "Callable[[], BulkRecords | None]"
+"""Loads machine code; gives None where there is none."""
 
 
 class Damage(NamedTuple):
@@ -41,6 +55,14 @@ class Damage(NamedTuple):
     kind: Kind
     file: str
     reason: str
+
+
+class _FileBytes(NamedTuple):
+    """The part of a log file that may hold records."""
+
+    view: memoryview
+    size: int
+    first_offset: int
 
 
 class Tail(Enum):
@@ -68,16 +90,20 @@ class LogScan:
         start: int | None = None,
         last_time: int = 0,
         progress: Progress | None = None,
+        load_bulk: LoadBulk | None = None,
     ) -> None:
         """Scan ``log`` from ``start``, where a record must stand; from its beginning for None.
 
         ``last_time`` is the store time of the record before ``start``, as far as it is known.
+        ``load_bulk`` is asked once for machine code, when there are many records.
         """
         self._log = log
         self._proof = log.proof()
         self._check_crc = check_crc
         self._start = log.start if start is None else start
         self._progress = progress
+        self._load_bulk = load_bulk
+        self._bulk: BulkRecords | None = None
         self._total = log.size
         self._done = 0
         self._last_time = last_time
@@ -98,6 +124,14 @@ class LogScan:
 
     def batches(self) -> Generator[list[CheckedRecord], None, None]:
         """Yield the records in log order, many at a time."""
+        for piece in self.pieces():
+            yield piece if isinstance(piece, list) else list(piece)
+
+    def pieces(self) -> Generator[list[CheckedRecord] | SoundRecords, None, None]:
+        """Yield the records in log order, in tables if there is machine code.
+
+        A table is good until the next piece is asked for.
+        """
         files = self.written_files()
         previous_end: int | None = None
         for file in files:
@@ -108,7 +142,7 @@ class LogScan:
                 reason = "no file holds this range"
                 self._damage(previous_end, file.first_offset, Kind.LOG_GAP, file, reason)
             previous_end = file.first_offset + self._log.file_size
-            yield from self.scan_file(file, is_last=file is files[-1])
+            yield from self._scan_pieces(file, is_last=file is files[-1])
             self._done += file.size
             if self._ended:
                 return
@@ -141,6 +175,12 @@ class LogScan:
         self, file: DataFile, *, is_last: bool
     ) -> Generator[list[CheckedRecord], None, None]:
         """Yield the records of one file; behind those of the last one the log ends."""
+        for piece in self._scan_pieces(file, is_last=is_last):
+            yield piece if isinstance(piece, list) else list(piece)
+
+    def _scan_pieces(
+        self, file: DataFile, *, is_last: bool
+    ) -> Generator[list[CheckedRecord] | SoundRecords, None, None]:
         region = open_for_reading(self._log.layer, file.path)
         if region is None:
             self.deleted_files.append(file)
@@ -150,13 +190,18 @@ class LogScan:
 
     def _scan_region(
         self, region: MappedRegion, file: DataFile, *, is_last: bool
-    ) -> Iterator[list[CheckedRecord]]:
+    ) -> Iterator[list[CheckedRecord] | SoundRecords]:
         view, base = region.view, file.first_offset
         limit = min(region.size, self._log.file_size)
         position = max(self._start - base, 0)
         check, check_crc = check_record, self._check_crc
         batch: list[CheckedRecord] = []
         while position < limit:
+            if not batch and (bulk := self._ready()) is not None:
+                file_bytes = _FileBytes(view, limit, base)
+                position = yield from self._sound_records(bulk, file_bytes, position)
+                if position >= limit:
+                    break
             try:
                 record = check(
                     view, position, limit, check_crc=check_crc, expected_offset=base + position
@@ -184,12 +229,41 @@ class LogScan:
             self._account(batch, position)
             yield batch
 
+    def _ready(self) -> BulkRecords | None:
+        """Return machine code, loaded when enough records were read without it."""
+        if self._load_bulk is not None and self.record_count >= SINGLE_RECORDS_MAX:
+            self._bulk, self._load_bulk = self._load_bulk(), None
+        return self._bulk
+
+    def _sound_records(
+        self, bulk: BulkRecords, file: _FileBytes, position: int
+    ) -> Generator[SoundRecords, None, int]:
+        """Yield the sound records from a position on; return where something else stands."""
+        base, end = file.first_offset, file.first_offset + file.size
+        views = bulk.views()
+        while base + position < end:
+            table = bulk.table(file, base + position, end, views, check_crc=self._check_crc)
+            if not len(table):
+                break
+            position = table.end - base
+            self.record_count += len(table)
+            self.record_bytes += table.byte_count
+            self._went_on(table.last_time, table.end, position)
+            try:
+                yield table
+            finally:
+                table.release()
+        return position
+
     def _account(self, batch: list[CheckedRecord], position: int) -> None:
         last = batch[-1]
         self.record_count += len(batch)
         self.record_bytes += sum([record[0] for record in batch])
-        self._last_time = last.store_timestamp
-        self.end = last.physical_offset + last.size
+        self._went_on(last.store_timestamp, last.physical_offset + last.size, position)
+
+    def _went_on(self, last_time: int, end: int, position: int) -> None:
+        self._last_time = last_time
+        self.end = end
         if self._progress is not None:
             self._progress(self._done + min(position, self._log.file_size), self._total)
 

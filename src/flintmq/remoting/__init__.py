@@ -46,6 +46,7 @@ __all__ = [
     "peer",
     "processors",
     "refusal_counts",
+    "request_latencies",
     "request_table",
     "server_limits",
     "server_metrics",

@@ -8,6 +8,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from flintmq.format.errors import HostError
 from flintmq.format.host import parse_address
 from flintmq.remoting.client_connection import ClientConnection
 from flintmq.remoting.errors import ClosedError, ConnectError
@@ -128,9 +129,9 @@ class RemotingClient:
         return task.result()
 
     async def _make(self, address: str) -> ClientConnection:
-        host, port = parse_address(address)
         loop = asyncio.get_running_loop()
         try:
+            host, port = parse_address(address)
             async with asyncio.timeout(self.limits.connect_timeout_ms / 1000):
                 context = None if self._tls is None else await self._tls.current()
                 _, connection = await loop.create_connection(
@@ -145,6 +146,9 @@ class RemotingClient:
             raise ConnectError(address, reason) from None
         except OSError as error:
             raise ConnectError(address, _reason(error)) from error
+        except (HostError, UnicodeError) as error:
+            # Somebody has registered a broker with an address that is none.
+            raise ConnectError(address, f"that is no address: {error}") from error
         if self._sweeper is None:
             self._sweeper = asyncio.create_task(self._sweep_forever(), name="idle connections")
         return connection

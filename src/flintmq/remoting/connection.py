@@ -12,10 +12,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
-from flintmq.format.wire.codes import ResponseCode
 from flintmq.format.wire.command import (
     ONE_WAY_FLAG,
     RESPONSE_FLAG,
@@ -27,9 +26,10 @@ from flintmq.format.wire.remoting_errors import RemoteProtocolError
 from flintmq.remoting.errors import AnswerTimeoutError, ConnectionLostError, TooManyInFlightError
 from flintmq.remoting.fair_turns import LARGE_HEADER_WEIGHT, PLAIN_HEADER_SIZE, SLICE_BODY_SIZE
 from flintmq.remoting.in_flight import InFlight
-from flintmq.remoting.processors import Answer, failed, send_answer
+from flintmq.remoting.processors import Answer, send_answer
 from flintmq.remoting.received_request import ReceivedRequest, receive
-from flintmq.remoting.refusal_counts import TOO_MUCH, UNREAD_ANSWERS, WAITING_REQUESTS
+from flintmq.remoting.refusal_counts import TOO_MUCH, UNREAD_ANSWERS
+from flintmq.remoting.started_requests import StartedRequests
 
 if TYPE_CHECKING:
     from flintmq.format.wire.command import Command
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from flintmq.format.wire.headers.codec import Header
     from flintmq.remoting.endpoint import Endpoint
     from flintmq.remoting.fair_turns import FairTurns
-    from flintmq.remoting.processors import Outcome
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +78,9 @@ class Connection(asyncio.Protocol):
         """Since when, by the busy time of the loop, what is unhandled has waited for it."""
         self._waiting_for_room: list[Callable[[], None]] = []
         self._in_flight = InFlight(self._loop)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._started = StartedRequests(
+            self, self._requests, count_max=self._limits.waiting_count_max
+        )
         self._is_failed = False
         self.unknown_reads = 0
         self.lost: asyncio.Future[None] = self._loop.create_future()
@@ -111,7 +112,7 @@ class Connection(asyncio.Protocol):
     @property
     def tasks(self) -> frozenset[asyncio.Task[None]]:
         """The peer's requests under way whose processors are coroutines."""
-        return frozenset(self._tasks)
+        return self._started.tasks
 
     @property
     def in_flight_count(self) -> int:
@@ -299,8 +300,7 @@ class Connection(asyncio.Protocol):
         if self._half_frames is not None:
             self._half_frames.note(self, 0, is_new=True)
         self._in_flight.fail(ConnectionLostError(f"connection to {self.peer_text} lost"))
-        for task in self._tasks:
-            task.cancel()
+        self._started.cancel()
         self.lost.set_result(None)
         self._endpoint.closed(self)
 
@@ -364,33 +364,16 @@ class Connection(asyncio.Protocol):
 
     def process(self, request: ReceivedRequest) -> None:
         """Have an admitted request handled by its processor, alone."""
-        command = request.command
+        command, began = request.command, self._requests.began
         outcome = self._requests.process(self, command)
         if isinstance(outcome, Answer):
             send_answer(self, command, outcome)
+            self._requests.note_answer(command.code, outcome.code, began)
         elif outcome is not None:
-            self._start(command, outcome)
+            self._started.start(command, outcome, began)
         else:
             # It is answered later.  That takes its number and notation, not what it brought.
             command.body, command.ext_fields = b"", {}
-
-    def _start(self, command: Command, work: Awaitable[Outcome]) -> None:
-        if len(self._tasks) >= self._limits.waiting_count_max:
-            if asyncio.iscoroutine(work):
-                work.close()
-            self._requests.refused.note(WAITING_REQUESTS)
-            busy = f"[OVERLOAD]{len(self._tasks)} requests of this connection are waiting"
-            return send_answer(self, command, Answer(ResponseCode.SYSTEM_BUSY, remark=busy))
-        self._tasks.add(task := self._loop.create_task(self._finish(command, work)))
-        task.add_done_callback(self._tasks.discard)
-
-    async def _finish(self, command: Command, work: Awaitable[Outcome]) -> None:
-        try:
-            answer = await work
-        except Exception as error:
-            answer = failed(command.code, error)
-        if answer is not None:
-            send_answer(self, command, answer)
 
     # -- what we ask -------------------------------------------------------------------------
     async def call(

@@ -89,7 +89,8 @@ class FairTurns:
         self._ask_at = 0.0
         self._has_asked = False
         """Whether the loop was asked to tell when it comes round."""
-        self._slice_began = 0.0
+        self.slice_began = 0.0
+        """When the slice began in which requests are handled, or were last."""
         self._slice_ended = _NEVER
         self._long_time = math.inf
         self._on_long_slice: Callable[[float, int | str], None] | None = None
@@ -113,7 +114,7 @@ class FairTurns:
 
     def begin(self) -> float:
         """Begin a slice; return the time on ``now`` when it ends, 0 if the turn has none left."""
-        now = self._slice_began = self.now()
+        now = self.slice_began = self.now()
         if now - self._slice_ended > self._gap and not self._is_scheduled:
             self._begin_turn(now)
         elif now >= self._ask_at and not self._has_asked:
@@ -127,8 +128,8 @@ class FairTurns:
     def end(self, cause: int | str) -> None:
         """End a slice whose last request had this code, or whose work has this name."""
         now = self._slice_ended = self.now()
-        if now - self._slice_began >= self._long_time and self._on_long_slice is not None:
-            self._on_long_slice(now - self._slice_began, cause)
+        if now - self.slice_began >= self._long_time and self._on_long_slice is not None:
+            self._on_long_slice(now - self.slice_began, cause)
 
     def _begin_turn(self, now: float) -> None:
         self.busy_time += min(now - self._turn_began, STALL_MS / 1000)

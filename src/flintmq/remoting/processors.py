@@ -81,7 +81,7 @@ Hold: TypeAlias = Callable[[Callable[[Exception | None], None]], None]
 class Request(Generic[HeaderT]):
     """One request of a peer.  A processor that returns None answers later through `answer`."""
 
-    __slots__ = ("_hold", "_is_answered", "command", "connection", "header")
+    __slots__ = ("_answer", "_hold", "_is_answered", "_told", "command", "connection", "header")
 
     def __init__(self, connection: Peer, command: Command, header: HeaderT) -> None:
         self.connection = connection
@@ -89,6 +89,9 @@ class Request(Generic[HeaderT]):
         self.header = header
         self._is_answered = False
         self._hold: Hold | None = None
+        self._answer: Answer | None = None
+        """What was sent, once something was."""
+        self._told: Callable[[Answer], None] | None = None
 
     @property
     def body(self) -> bytes:
@@ -100,7 +103,7 @@ class Request(Generic[HeaderT]):
         assert not self._is_answered, "a request is answered once"
         self._is_answered = True
         if self._hold is None:
-            send_answer(self.connection, self.command, answer)
+            self._send(answer)
         else:
             self._hold(lambda failure: self._release(answer, failure))
 
@@ -115,7 +118,20 @@ class Request(Generic[HeaderT]):
         if failure is not None:
             answer.done()
             answer = failed(self.command.code, failure)
+        self._send(answer)
+
+    def _send(self, answer: Answer) -> None:
         send_answer(self.connection, self.command, answer)
+        self._answer = answer
+        if self._told is not None:
+            self._told(answer)
+
+    def when_answered(self, told: Callable[[Answer], None]) -> None:
+        """Tell when the answer was sent, at once if it was already."""
+        if self._answer is not None:
+            told(self._answer)
+        else:
+            self._told = told
 
 
 def send_answer(peer: Peer, command: Command, answer: Answer) -> None:

@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
-from flintmq.format.wire.codes import ResponseCode
+from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.headers.table import HEADERS
 from flintmq.format.wire.remoting_errors import RemoteProtocolError
 from flintmq.remoting.errors import RefusedError
 from flintmq.remoting.peer import Peer
 from flintmq.remoting.processors import Answer, Request, failed, send_answer
 from flintmq.remoting.refusal_counts import RefusalCounts
+from flintmq.remoting.request_latencies import UNKNOWN_CODE, AnsweredKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from flintmq.remoting.fair_turns import FairTurns
     from flintmq.remoting.processors import Outcome, Processor
     from flintmq.remoting.received_request import ReceivedRequest
+    from flintmq.remoting.request_latencies import RequestLatencies
+
+_LONG_POLLING: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
 
 
 class RequestSource(Peer, Protocol):
@@ -112,6 +116,7 @@ class RequestTable(Mapping[int, RequestHandlers]):
         reads: ReadHandler | None = None,
         admit: Admission = admit_all,
         shed: Shedding | None = None,
+        latencies: RequestLatencies | None = None,
     ) -> None:
         self._handlers = {
             int(code): RequestHandlers(HEADERS[code].request, processor, (bulk or {}).get(code))
@@ -124,6 +129,8 @@ class RequestTable(Mapping[int, RequestHandlers]):
         self.admit = admit
         """Called once for every request, before anything else is done for it."""
         self._shed = shed
+        self.latencies = latencies
+        """How long requests took; None: nobody wants to know."""
         self.refused = RefusalCounts()
         """What was refused because there was too much of it; a server puts its own here."""
         self._waited_s = 0.0
@@ -173,13 +180,26 @@ class RequestTable(Mapping[int, RequestHandlers]):
             raise  # The admission has looked at a header that is none.
         except Exception as error:
             self.finish()
-            send_answer(connection, request.command, failed(request.code, error))
+            answer = failed(code, error)
+            send_answer(connection, request.command, answer)
+            self.note_answer(code, answer.code, self.began)
             return
         if bulk is not None:
             if bulk.gather(connection, request):
                 return
             bulk.finish()
         connection.process(request)
+
+    @property
+    def began(self) -> float:
+        """When the requests that are handled now have come."""
+        return 0.0 if self.latencies is None else self.latencies.began
+
+    def note_answer(self, code: int, answer_code: int, began: float) -> None:
+        """Note that a request which came at a time is answered now."""
+        if self.latencies is not None:
+            known = code if code in self._handlers else UNKNOWN_CODE
+            self.latencies.note(known, answer_code, began)
 
     def _refuse_if_old(self, code: int, shed: Shedding) -> None:
         reason = shed(code, self._waited_s)
@@ -213,6 +233,21 @@ class RequestTable(Mapping[int, RequestHandlers]):
             return Answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
         try:
             header = handlers.header_class.decode(command.ext_fields)
-            return handlers.processor(Request(connection, command, header))
+            request = Request(connection, command, header)
+            outcome = handlers.processor(request)
         except Exception as error:
             return failed(command.code, error)
+        if outcome is None and self.latencies is not None:
+            self._follow(request, self.latencies)
+        return outcome
+
+    def _follow(self, request: Request[Any], latencies: RequestLatencies) -> None:
+        """Note how long a request took when it is answered later, or was by its processor."""
+        code, began = request.command.code, latencies.began
+        is_held = code in _LONG_POLLING
+
+        def answered(answer: Answer) -> None:
+            kind = AnsweredKind(code, answer.code, is_held)
+            latencies.note(code, answer.code, began, kind=kind)
+
+        request.when_answered(answered)

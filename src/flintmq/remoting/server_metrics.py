@@ -6,15 +6,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from flintmq.metrics.families import FamilyKind, FamilyMaker
+from flintmq.format.wire.codes import RequestCode, ResponseCode
+from flintmq.metrics.families import MILLISECONDS, FamilyKind, FamilyMaker
 from flintmq.remoting.server import bind
 from flintmq.settings.metrics_settings import MetricsExporter, MetricsSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from flintmq.metrics.families import FamilySource, FamilySteps
+    from flintmq.metrics.families import Family, FamilySource, FamilySteps
+    from flintmq.metrics.metrics_endpoint import MetricsEndpoint
     from flintmq.metrics.readiness import ReadinessCheck
+    from flintmq.remoting.request_latencies import RequestLatencies
     from flintmq.remoting.server import RemotingServer
 
 
@@ -25,7 +28,7 @@ async def run_metrics(
     *,
     labels: Mapping[str, str],
     checks: Mapping[str, ReadinessCheck],
-) -> AsyncIterator[str | None]:
+) -> AsyncIterator[MetricsEndpoint | None]:
     """Show metrics and health while the context lasts, if the settings say so; yield where.
 
     ``labels`` are those that every series of the server has.
@@ -41,7 +44,7 @@ async def run_metrics(
     shown = Exposed(exposition.exposition, maker, sources, checks)
     bound = bind(settings.metrics_host, settings.metrics_port)
     async with MetricsEndpoint.listen(bound, shown) as endpoint:
-        yield endpoint.address
+        yield endpoint
 
 
 def server_source(server: RemotingServer) -> FamilySource:
@@ -82,6 +85,8 @@ def server_source(server: RemotingServer) -> FamilySource:
                 "Connections closed because all unread answers were too many bytes.",
                 unread.dropped_count,
             )
+        if server.requests.latencies is not None:
+            yield _latency_family(server.requests.latencies, make)
         if server.turns is not None:
             yield make.one(
                 counter,
@@ -91,3 +96,30 @@ def server_source(server: RemotingServer) -> FamilySource:
             )
 
     return read
+
+
+def _latency_family(latencies: RequestLatencies, make: FamilyMaker) -> Family:
+    """Return how long requests took, with the labels of RocketMQ 5."""
+    family = make.histogram(
+        "rocketmq_rpc_latency",
+        "Milliseconds from the turn that brought a request until it was answered.",
+        ["protocol_type", "request_code", "response_code", "is_long_polling"],
+        unit=MILLISECONDS,
+    )
+    for kind, histogram in latencies:
+        family.add_histogram(
+            histogram,
+            "remoting",
+            _name_of(kind.code, RequestCode),
+            _name_of(kind.answer_code, ResponseCode),
+            "true" if kind.is_long_polling else "false",
+        )
+    return family
+
+
+def _name_of(code: int, names: type[RequestCode] | type[ResponseCode]) -> str:
+    """Return a code as RocketMQ's labels have it; a peer may ask for what nobody knows."""
+    try:
+        return names(code).name.lower()
+    except ValueError:
+        return "unknown"

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from flintmq.store.config import StoreConfig
     from flintmq.store.dispatch import ArrivalListener
     from flintmq.store.files.interface import Files
+    from flintmq.store.recovery.recovery_progress import RecoveryProgress
     from flintmq.store.recovery.recovery_report import RecoveryReport
 
 
@@ -60,6 +61,8 @@ class StoreOptions(NamedTuple):
     on_arrival: ArrivalListener | None
     roll_wait_ms: int | None = None
     """How long a put waits for the next log file, unless it is the first that is asked for."""
+    progress: RecoveryProgress | None = None
+    """Learns how far recovery is."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -297,6 +300,7 @@ class _Assembly:
             damaged_queues=queues.damaged,
             files=self._files,
             clock=self._clock,
+            progress=self._options.progress,
         )
         for problem in problems:
             recovery.report.add_problem(problem)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from flintmq.store.files.mapped_file import Slice
     from flintmq.store.reading.message_filter import MessageFilter
     from flintmq.store.reading.store_reader import QueryResult
+    from flintmq.store.recovery.recovery_progress import RecoveryProgress
     from flintmq.store.results import GetResult, PutResult
     from flintmq.store.upkeep.queue_cleaning import ForgottenQueues
 
@@ -104,11 +105,14 @@ class MessageStore:
         filter_bitmap: Callable[[str, Mapping[str, str]], bytes | None] | None = None,
         on_arrival: ArrivalListener | None = None,
         roll_wait_ms: int | None = None,
+        progress: RecoveryProgress | None = None,
     ) -> Self:
         """Open the store of ``config``: lock, load and recover it.
 
         An owner that must not wait gives ``roll_wait_ms``: a put that needs the next log file
-        fails after so long if it is not made yet, and `is_next_file_late` tells why.
+        fails after so long if it is not made yet, and `is_next_file_late` tells why.  It may open
+        the store in another thread, which then has nothing more to do with it; ``progress`` tells
+        meanwhile how far that is.
 
         Raises:
             StoreLockedError: another process has it.
@@ -121,6 +125,7 @@ class MessageStore:
             filter_bitmap,
             on_arrival,
             roll_wait_ms,
+            progress,
         )
         return cls(assemble(config, options), has_threads=background)
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from flintmq.metrics.histograms import percentile_us
+from flintmq.metrics.histograms import Histogram, percentile_us
 from flintmq.store.clock import Clock
 
 SAMPLE_INTERVAL_MS: Final = 1000
@@ -50,6 +50,10 @@ _LATENCY_CLASSES: Final = (
 """Name and end in milliseconds.  Java cuts latencies to whole milliseconds before it compares,
 so its first class holds everything below 1 ms; all ends are also bounds of the finer buckets."""
 _LAST_CLASS: Final = "[10s~]"
+DELAY_BOUNDS_S: Final = (60, 600, 3600, 12 * 3600, 24 * 3600, 3 * 24 * 3600)
+"""Classes of delays that senders ask for: those of RocketMQ 5."""
+DELAYED_TOPIC_COUNT_MAX: Final = 10_000
+"""Topics whose delays are told; clients choose their names."""
 assert {1000 * end_ms for _, end_ms in _LATENCY_CLASSES} <= set(_PUT_BOUNDS_US)
 
 
@@ -85,6 +89,8 @@ class StoreStatistics:
         self.missed_count = 0
         self.transferred_count = 0
         self.get_time_max_us = 0
+        self.delays: dict[str, Histogram] = {}
+        """How many seconds senders wanted messages to wait, by topic."""
         self._forgotten = TopicStatistics()
         self._samples: deque[_Sample] = deque(maxlen=SAMPLE_COUNT_MAX)
         self.put_time_max_us = 0
@@ -111,6 +117,15 @@ class StoreStatistics:
         self.record_put(topic, count, size, each_us)
         self._latency_counts[bisect_right(_PUT_BOUNDS_US, each_us)] += count - 1
 
+    def record_delay(self, topic: str, delay_ms: int) -> None:
+        """Count a message that is to be delivered later."""
+        delays = self.delays.get(topic)
+        if delays is None:
+            if len(self.delays) >= DELAYED_TOPIC_COUNT_MAX:
+                return
+            delays = self.delays[topic] = Histogram(DELAY_BOUNDS_S)
+        delays.record(delay_ms // 1000)
+
     def record_failed_put(self) -> None:
         """Count one put that was refused or went wrong."""
         self.failed_put_count += 1
@@ -127,6 +142,7 @@ class StoreStatistics:
 
     def forget_topic(self, topic: str) -> None:
         """Drop the counters of a deleted topic; the totals keep what it had."""
+        self.delays.pop(topic, None)
         entry = self.topics.pop(topic, None)
         if entry is not None:
             self._forgotten.put_count += entry.put_count

@@ -58,6 +58,15 @@ class JavaToolchain:
             classes = _compile(javac, project, jars, version)
         return cls(java, f"{classes}{os.pathsep}{jars}")
 
+    @classmethod
+    def servers(cls, rocketmq: str) -> "JavaToolchain":
+        """Return a Java that runs the servers of another release; our programs are not with it."""
+        java, maven = shutil.which("java"), shutil.which("mvn")
+        if java is None or maven is None:
+            give_up("java (17 or newer) and mvn must be on the PATH")
+        with _build_lock():
+            return cls(java, _class_path(maven, SOURCES, rocketmq))
+
     def command(self, main_class: str, *arguments: str, flags: tuple[str, ...] = ()) -> list[str]:
         """Return the command line that runs ``main_class``."""
         return [self.java, *JVM_FLAGS, *flags, "-cp", self.class_path, main_class, *arguments]

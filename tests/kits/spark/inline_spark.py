@@ -70,6 +70,12 @@ class InlineRdd:
 class InlineContext:
     defaultParallelism = 2
 
+    def getLocalProperty(self, name: str) -> str | None:
+        return None
+
+    def setLocalProperty(self, name: str, value: str | None) -> None:
+        """Nobody looks at the names of stages here."""
+
     def broadcast(self, value: Any) -> InlineBroadcast:
         return InlineBroadcast(value)
 

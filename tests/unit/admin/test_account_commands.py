@@ -62,7 +62,19 @@ def test_who_may_not_do_it_ends_with_4(guarded: AdminCli, monkeypatch: pytest.Mo
     assert unknown.code == 4
 
 
-def test_a_secret_on_the_command_line_is_no_secret_file(guarded: AdminCli) -> None:
-    done = guarded.run("updateAclConfig", "-b", "broker-a", "-a", "x", "-s", "my-secret", "--yes")
+def test_a_benchmark_that_is_denied_says_so_at_once(
+    guarded: AdminCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLINTMQ_SECRET_KEY", "wrong-secret")
+    done = guarded.run("bench", "producer", "-t", "BenchmarkTest", "--seconds", "600")
+    assert done.code == 4
+    (line,) = done.err.splitlines()
+    assert "AclException" in line
+
+
+def test_who_gives_the_secret_itself_does_not_see_it_again(guarded: AdminCli) -> None:
+    account = ("updateAclConfig", "-b", "broker-a", "-a", "newcomer", "--yes")
+    done = guarded.run(*account, "-s", "the-very-secret")
     assert done.code == 2
-    assert "-s takes a file or -" in done.err
+    assert "the-very-secret" not in done.out + done.err
+    assert "never the key itself" in done.err

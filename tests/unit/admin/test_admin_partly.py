@@ -38,6 +38,28 @@ async def test_a_broker_that_is_down_keeps_none_from_being_changed() -> None:
             assert alone.code == 1
 
 
+async def test_what_some_brokers_did_not_tell_is_not_taken_for_all() -> None:
+    with reserved_port() as port:
+        async with (
+            AsyncEmbeddedCluster() as cluster,
+            AsyncAdmin(namesrv=cluster.namesrv) as admin,
+        ):
+            await cluster.create_topic("told")
+            await cluster.send("told", b"x", keys=["k"])
+            await register(admin, cluster.namesrv, f"127.0.0.1:{port}")
+            cli = AdminCli(cluster.namesrv)
+            for command, code in (
+                (("topicStatus", "-t", "told"), 5),
+                (("queryMsgByKey", "-t", "told", "-k", "k"), 5),
+                (("statsAll", "-t", "told"), 1),
+                (("checkMsgSendRT", "-t", "told", "-a", "40"), 5),
+            ):
+                done = await asyncio.to_thread(cli.run, *command)
+                assert done.code == code, (command, done)
+                (line,) = done.err.splitlines()
+                assert f"127.0.0.1:{port}" in line
+
+
 async def test_masters_and_slaves_are_told_apart() -> None:
     async with (
         AsyncEmbeddedCluster(replicas=1) as cluster,

@@ -83,7 +83,12 @@ def test_exports_write_files(cli: AdminCli, cluster: EmbeddedCluster, tmp_path: 
     assert configs["brokerConfigs"]["broker-a"]["brokerRole"] == "ASYNC_MASTER"
     assert cli.rows("exportMetrics", *where)[0]["file"] == str(tmp_path / "metrics.json")
     metrics = json.loads((tmp_path / "metrics.json").read_text())
-    assert metrics["evaluateReport"]["broker-a"]["runtimeEnv"] == {"version": "V4_9_8"}
+    report = metrics["evaluateReport"]["broker-a"]
+    assert report["runtimeVersion"]["rocketmqVersion"] == "V4_9_8"
+    assert report["runtimeQuota"]["groupSize"] >= 1
+    assert metrics["totalData"]["totalTps"].keys() == {
+        *("totalNormalInTps", "totalNormalOutTps", "totalScheduleInTps", "totalTransInTps")
+    }
 
 
 def test_topics_and_groups_are_copied_to_another_cluster(

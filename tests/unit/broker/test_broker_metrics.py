@@ -1,5 +1,6 @@
 """The metrics of a broker, as a scrape finds them after requests of known effect."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.kits.broker.access_kit import guarded_site
 from tests.kits.broker.broker_kit import Site, consumer, site
 from tests.kits.broker.remoting_kit import eventually
 from tests.kits.broker.scrape_kit import exchange, http_get, scrape
+from tests.kits.broker.stuck_disk import slow_disk
 
 COMMIT, ROLLBACK = 8, 12
 
@@ -55,6 +57,22 @@ async def test_messages_in_and_out_are_counted_by_topic_and_group(tmp_path: Path
     assert scraped.value("rocketmq_group_count", group="readers") == 1
     assert scraped.value("flintmq_store_puts_total") == 3
     assert scraped.value("flintmq_connections") == 1
+
+
+async def test_sends_that_wait_for_the_disk_are_told_as_in_the_status(tmp_path: Path) -> None:
+    async with measured(tmp_path, flushDiskType="SYNC_FLUSH") as (here, address):
+        wire, context = await here.client(), here.broker.context
+        await wire.send("orders")
+        with slow_disk(context.store) as begun:
+            waiting = asyncio.create_task(wire.send("orders"))
+            await asyncio.to_thread(begun.wait, 10)
+            await eventually(lambda: context.puts.waiting_count == 1)
+            await eventually(lambda: context.puts.waited_ms > 0)
+            scraped = await scrape(address)
+        await waiting
+    prefix = "rocketmq_brokeruntime_send_threadpool"
+    assert scraped.value(f"{prefix}_queue_size") == 1
+    assert scraped.value(f"{prefix}queue_headwait_timemills") > 0
 
 
 async def test_the_lag_of_a_group_is_told_in_messages_and_in_time(tmp_path: Path) -> None:

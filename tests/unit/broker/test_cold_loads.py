@@ -87,6 +87,17 @@ async def test_a_pull_of_cold_messages_waits_in_a_thread_and_others_do_not(
         assert len(disk.loads) == loads
 
 
+async def test_who_reads_on_finds_what_follows_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with site(tmp_path) as here:
+        wire = await filled(here)
+        disk = ColdDisk(monkeypatch)
+        for offset in range(0, COUNT, 10):
+            assert len(await wire.pull("topic", queue_offset=offset, max_msg_nums=10)) == 10
+        assert [name for name, _ in disk.loads] == ["0", "commitlog"]
+
+
 async def test_a_filtered_pull_loads_what_its_filter_may_want(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

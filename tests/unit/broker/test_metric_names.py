@@ -39,8 +39,10 @@ STATUS: Final = """
 NATIVE: Final = """
     broker_permission commit_messages_total consumer_connections consumer_group_number
     consumer_inflight_messages consumer_lag_latency consumer_lag_messages
-    consumer_queueing_latency consumer_ready_messages half_messages messages_in_total
+    consumer_queueing_latency consumer_ready_messages delay_message_latency half_messages
+    message_size message_size_bucket message_size_count message_size_sum messages_in_total
     messages_out_total processor_watermark producer_connections rollback_messages_total
+    rpc_latency rpc_latency_bucket rpc_latency_count rpc_latency_sum
     send_to_dlq_messages_total storage_dispatch_behind_bytes storage_flush_behind_bytes
     storage_message_reserve_time storage_size throughput_in_total throughput_out_total
     topic_number

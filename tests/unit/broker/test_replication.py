@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from flintmq.broker import Broker
-from flintmq.broker.replication.ha_server import SLAVE_COUNT_MAX
+from flintmq.broker.failover.name_server_look import FailoverError
+from flintmq.broker.failover.rejoin import NewMaster, Rejoining
+from flintmq.broker.replication import replica as replica_module
+from flintmq.broker.replication.errors import OtherLogError
+from flintmq.broker.replication.ha_server import SLAVE_COUNT_OF_HOST_MAX
+from flintmq.broker.replication.master_link import MasterRange
 from flintmq.client.messaging.messages import SendStatus
 from flintmq.format.wire.bodies.dialect import loads_body
 from flintmq.format.wire.codes import RequestCode, ResponseCode
@@ -267,8 +272,33 @@ async def test_a_slave_takes_nothing_from_a_master_that_has_another_log(
         await eventually(lambda: trouble in replica.runtime_info()["haTrouble"])
         assert replica.runtime_info()["haState"] == "stopped"
         assert log_of(cluster.slaves[0]) == kept
-        # What it has is served all the same.
+        # What it has is served all the same, with the topics and groups that belong to it.
+        with pytest.raises(OtherLogError):
+            await replica.sync_now()
+        assert cluster.slaves[0].context.topics.get("orders") is not None
         assert cluster.slaves[0].context.store.max_offset_in_queue("orders", 0) > 0
+
+
+async def test_a_master_that_lost_its_disk_takes_no_topics_from_its_slave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its empty tables were taken over, though its log was refused."""
+    monkeypatch.setattr(replica_module, "SYNC_MS", 20)
+    monkeypatch.setattr(replica_module, "SYNC_RETRY_MS", 20)
+    async with AsyncEmbeddedCluster(root=tmp_path, replicas=1, **QUICK) as cluster:
+        await cluster.send("orders", b"one")
+        await cluster.wait_for_slaves()
+        context = cluster.slaves[0].context
+        await eventually(lambda: context.topics.get("orders") is not None)
+        await cluster.kill_master()
+        shutil.rmtree(tmp_path / "store")
+        await cluster.start_master()
+        replica = context.replica
+        assert replica is not None
+        await eventually(lambda: "that the master lacks" in replica.runtime_info()["haTrouble"])
+        with pytest.raises(OtherLogError):
+            await replica.sync_now()
+        assert context.topics.get("orders") is not None
 
 
 async def test_whoever_is_no_slave_is_dropped() -> None:
@@ -293,7 +323,27 @@ async def test_whoever_is_no_slave_is_dropped() -> None:
         await eventually(lambda: not slaves.links)
         assert slaves.acknowledged.value == 0
         writers = [(await asyncio.open_connection("127.0.0.1", port))[1] for _ in range(40)]
-        await eventually(lambda: len(slaves.links) == SLAVE_COUNT_MAX)
+        await eventually(lambda: len(slaves.links) == SLAVE_COUNT_OF_HOST_MAX)
+        for number in range(2, 6):
+            _, other = await asyncio.open_connection(
+                "127.0.0.1", port, local_addr=(f"127.0.0.{number}", 0)
+            )
+            writers.append(other)
+        await eventually(lambda: len(slaves.links) == SLAVE_COUNT_OF_HOST_MAX + 4)
         for writer in writers:
             writer.close()
         await eventually(lambda: not slaves.links)
+
+
+async def test_an_old_master_whose_log_cannot_be_compared_says_so(tmp_path: Path) -> None:
+    """Its new master was said to have all of it; as a slave it would have dropped everything."""
+    async with AsyncEmbeddedCluster(root=tmp_path) as cluster:
+        await cluster.send("orders", b"one")
+        config = cluster.broker.context.store.config
+    size = config.commit_log_file_size
+    master = NewMaster("10.0.0.1:10911", "10.0.0.1:10912", MasterRange(size, 2 * size))
+    with (
+        Rejoining.opened(config, master) as rejoining,
+        pytest.raises(FailoverError, match="nothing can be compared"),
+    ):
+        await rejoining.surplus()

@@ -167,11 +167,11 @@ def test_a_slave_compares_before_it_appends() -> None:
 def test_a_slave_promises_nothing_before_it_has_compared() -> None:
     clock = Clock()
     link = master_link(ListLog(record(200) + record(300)), clock)
-    first = link.request()
+    assert link.request() > 0
     assert link.due_report() is None
     clock.ms += 100
-    # A sign of life, which says no more than the request did.
-    assert link.due_report() == first
+    # A sign of life.
+    assert link.due_report() == 0
 
 
 def test_a_slave_ahead_of_its_master_says_so() -> None:
@@ -196,6 +196,19 @@ def test_a_slave_begins_anew_only_where_its_master_has_nothing_that_follows() ->
     assert must_start_anew(log, MasterRange(FILE_SIZE, 5000))
     with pytest.raises(ForeignBytesError, match="mid-file"):
         must_start_anew(log, MasterRange(FILE_SIZE + 1, 5000))
+
+
+def test_a_slave_compares_only_what_its_master_still_has() -> None:
+    """It asked for what was deleted, got what follows, and called that a gap for ever."""
+    content = blank(FILE_SIZE) + record(200) + record(300)
+    log = ListLog(content)
+    link = master_link(log)
+    assert link.request(FILE_SIZE) == FILE_SIZE
+    link.received(transfer(FILE_SIZE, content[FILE_SIZE:] + record(100)))
+    assert link.is_joined
+    assert log.end == len(content) + 100
+    # Nothing that could be compared is left.
+    assert must_start_anew(ListLog(blank(FILE_SIZE)), MasterRange(FILE_SIZE, 5000))
 
 
 def test_an_empty_slave_begins_with_the_first_file_of_its_master() -> None:
@@ -349,9 +362,12 @@ def test_a_slave_is_worth_waiting_for_only_if_it_is_near() -> None:
     assert not slaves.can_promise(50)
     link = slave_link()
     slaves.add(link)
+    # Whoever has connected and said nothing is no slave: nobody waits for it.
+    assert not slaves.can_promise(99)
+    link.received(encode_report(0), log_start=0, log_end=1000)
     assert slaves.can_promise(99)
     assert not slaves.can_promise(100)
-    link.received(encode_report(0) + encode_report(60), log_start=0, log_end=1000)
+    link.received(encode_report(60), log_start=0, log_end=1000)
     slaves.advanced(link)
     assert slaves.can_promise(159)
     (status,) = slaves.statuses(200)
@@ -366,3 +382,14 @@ def test_a_slave_of_an_empty_master_is_not_a_byte_behind() -> None:
     asked = link.request(0)
     link.received(transfer(asked))
     assert link.master_end == 0
+
+
+def test_half_a_report_is_no_sign_of_life() -> None:
+    clock = Clock()
+    link = slave_link(clock)
+    for _ in range(7):
+        clock.ms += 60
+        link.received(b"\0", log_start=0, log_end=1000)
+    assert link.is_silent
+    link.received(b"\0", log_start=0, log_end=1000)
+    assert not link.is_silent

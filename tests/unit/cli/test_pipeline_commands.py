@@ -3,16 +3,20 @@
 import datetime
 import decimal
 import io
+import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
+from rich.console import Console
+from rich.progress import Progress
 
 from flintmq.cli.main import run
-from flintmq.cli.pipeline.job_progress import running_stages
+from flintmq.cli.output.text import time_text
+from flintmq.cli.pipeline.input_options import live_source
 from flintmq.cli.pipeline.report_tables import table_texts
 from flintmq.cli.pipeline.row_output import (
     CELL_WIDTH_MAX,
@@ -20,8 +24,12 @@ from flintmq.cli.pipeline.row_output import (
     table_lines,
     text_cell,
     write_csv,
+    write_json,
     write_json_lines,
+    write_vertical,
 )
+from flintmq.cli.pipeline.stage_bar import STAGE_COLUMNS, RichStages, rate_text
+from flintmq.spark.runtime.session_settings import SessionSettings
 
 
 def failed(capsys: pytest.CaptureFixture[str], *arguments: object, code: int) -> str:
@@ -84,8 +92,17 @@ def test_without_the_extra_one_line_tells_how_to_get_it(
         (("stats", "d", "--top", "0"), "0 is not in the range"),
         (("query", "d", "SELECT 1", "--output-format", "parquet"), "Parquet needs --output"),
         (("query", "d", "SELECT 1", "--output", "/nowhere/x.csv"), "there is no /nowhere"),
-        (("query", "d", "SELECT 1", "--output", "x.xlsx"), "one of .csv, .jsonl, .parquet, .txt"),
+        (
+            ("query", "d", "SELECT 1", "--output", "x.xlsx"),
+            "one of .csv, .json, .jsonl, .parquet, .arrow",
+        ),
         (("query", "d", " ; "), "the query is empty"),
+        (("query", "d", "SELECT 1", "--output-format", "arrow"), "Arrow needs --output"),
+        (("query", "d", "SELECT 1", "--zone", "Berlin"), "there is no time zone 'Berlin'"),
+        (("query", "d", "SELECT 1; SELECT 2"), "several statements"),
+        (("query", "d", "SELECT (1"), "a ( that nothing closes (line 1, column 8)"),
+        (("query", "d", "DROP TABLE x"), "only a query can be asked"),
+        (("stream", "n", "--topic", "t", "--to", "console", "--sql", "SELEC 1"), "not SELEC"),
         (("query", "--namesrv", "127.0.0.1:1", "SELECT 1"), "--topic says which topics"),
         (("rebuild", "d"), "either --out DIR or --in-place"),
         (("rebuild", "d", "--out", "o", "--in-place"), "either --out DIR or --in-place"),
@@ -164,6 +181,45 @@ def test_csv_and_json_lines_hold_all_of_a_row() -> None:
     )
 
 
+def test_json_is_one_list_and_vertical_rows_are_whole() -> None:
+    rows: list[tuple[Any, ...]] = [("a", "x" * 100), ("b", None)]
+    target = io.StringIO()
+    write_json(["topic", "t"], rows, target)
+    assert json.loads(target.getvalue()) == [
+        {"topic": "a", "t": "x" * 100},
+        {"topic": "b", "t": None},
+    ]
+    target = io.StringIO()
+    write_json(["topic"], [], target)
+    assert json.loads(target.getvalue()) == []
+    target = io.StringIO()
+    write_vertical(["topic", "t"], rows, target)
+    first, second = "-- row 1 -----", "-- row 2 -----"
+    whole = "x" * 100
+    assert target.getvalue().splitlines() == [
+        *(first, "topic  a", f"t      {whole}"),
+        *(second, "topic  b", "t      -"),
+    ]
+    (*_, line) = table_lines(["t"], [("x" * 100,)], cell_width_max=None)
+    assert line == whole
+
+
+def test_times_are_shown_in_the_zone_of_the_session_with_its_offset() -> None:
+    settings = SessionSettings(zone="Europe/Berlin")
+    assert settings.spark_conf()["spark.sql.session.timeZone"] == "Europe/Berlin"
+    assert json_value(MOMENT, settings.time_zone) == "2023-11-14T23:13:20.456+01:00"
+    by_conf = SessionSettings(zone="UTC", conf={"spark.sql.session.timeZone": "-03:30"})
+    assert time_text(1_700_000_000_456, by_conf.time_zone) == "2023-11-14T18:43:20.456-03:30"
+    for option in ("startingTimestamp", "endingTimestamp"):
+        for written, taken in (
+            ("2023-11-14T23:13:20", "2023-11-14T23:13:20+01:00"),
+            ("2023-11-14T23:13:20Z", "2023-11-14T23:13:20Z"),
+            ("1700000000000", "1700000000000"),
+        ):
+            source = live_source("n:1", ["t"], {option: written}, zone=settings.time_zone)
+            assert source[option] == taken
+
+
 def test_tables_of_reports_tell_what_they_leave_out() -> None:
     lines = [*table_texts("topics", ("topic", ">n"), [["a\x07", "1"], ["[b]", "22"]], 5)]
     assert lines[:2] == ["", "topics:"]
@@ -176,22 +232,37 @@ def test_tables_of_reports_tell_what_they_leave_out() -> None:
 # -- progress ---------------------------------------------------------------------------------
 
 
-class FakeTracker:
-    """Three stages, of which one has ended since it was listed."""
-
-    class Info:
-        def __init__(self, done: int, total: int) -> None:
-            self.numCompletedTasks = done
-            self.numTasks = total
-
-    infos: ClassVar = {1: Info(2, 8), 3: Info(0, 200)}
-
-    def getActiveStageIds(self) -> Iterator[int]:
-        return iter([1, 2, 3])
-
-    def getStageInfo(self, stage: int) -> "FakeTracker.Info | None":
-        return self.infos.get(stage)
+@dataclass
+class FakeStage:
+    number: int
+    name: str | None
+    done: int
+    total: int
 
 
-def test_progress_counts_the_tasks_of_running_stages() -> None:
-    assert running_stages(FakeTracker()) == {1: (2, 8), 3: (0, 200)}
+def test_progress_shows_the_running_stages_by_name_with_rate_and_time_left() -> None:
+    terminal = Console(file=io.StringIO(), color_system=None, width=160)
+    now = 0.0
+    with Progress(
+        *STAGE_COLUMNS, console=terminal, get_time=lambda: now, auto_refresh=False
+    ) as bar:
+        stages = RichStages(bar, "verify")
+        stages.show([FakeStage(1, "reading the log", 0, 8), FakeStage(2, None, 0, 9)])
+        for now in (1.0, 2.0):
+            stages.show([FakeStage(1, "reading the log", 2 * int(now), 8)])
+        with terminal.capture() as shown:
+            terminal.print(bar.make_tasks_table(bar.tasks))
+    (line,) = shown.get().splitlines()
+    assert "verify: reading the log" in line
+    assert "4/8 tasks" in line
+    assert "2.0 tasks/s" in line
+    assert "left 0:00:02" in line
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"), [(None, ""), (0.0, ""), (12.34, "12.3 tasks/s"), (0.25, "4.0 s/task")]
+)
+def test_a_rate_is_in_the_unit_that_leaves_a_number_above_one(
+    rate: float | None, text: str
+) -> None:
+    assert rate_text(rate) == text

@@ -22,6 +22,7 @@ from flintmq import (
     ReceivedMessage,
     UsageError,
 )
+from flintmq.remoting import ConnectError
 from flintmq.testing import AsyncEmbeddedCluster, EmbeddedCluster
 from tests.kits.broker.remoting_kit import eventually
 
@@ -238,3 +239,57 @@ def test_a_program_that_closes_nothing_ends() -> None:
             check=False,
         )
     assert (ended.returncode, ended.stdout.strip()) == (0, "done"), ended.stderr
+
+
+# -- while it is opened ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_a_consumer_that_is_closed_while_it_is_opened_leaves_nothing(
+    *, orderly: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tasks went on, and `start` said that it was open."""
+    async with proxied() as mq:
+        consumer = push(mq.namesrv, lambda message: None, orderly=orderly, trace=True)
+        is_begun = asyncio.Event()
+        rebalance = consumer.rebalance
+
+        async def watched() -> None:
+            is_begun.set()
+            await rebalance()
+
+        monkeypatch.setattr(consumer, "rebalance", watched)
+        with mq.proxy.delay(100):
+            opening = asyncio.create_task(consumer.start())
+            await is_begun.wait()
+            with pytest.raises(UsageError, match="open already"):
+                await consumer.start()
+            await closes_in_time(consumer)
+            with pytest.raises(UsageError, match="closed while it was opened"):
+                await opening
+        assert consumer.assigned == frozenset()
+
+
+async def test_a_start_that_is_cancelled_leaves_nothing() -> None:
+    async with proxied() as mq:
+        producer = AsyncProducer(namesrv=mq.namesrv)
+        opening = asyncio.create_task(producer.start())
+        await asyncio.sleep(0)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        async with producer:
+            assert (await producer.send(Message(topic=TOPIC, body=b"x"))).ok
+
+
+async def test_a_broker_whose_address_is_none_does_not_disturb_the_others() -> None:
+    """Heartbeats, and `close`, failed with an error of the parser of addresses."""
+    async with proxied() as mq, AsyncProducer(namesrv=mq.namesrv) as producer:
+        await producer.queues(TOPIC)
+        addresses = producer.client.routes._addresses
+        for number, bad in enumerate(["127.0.0.1:99999", "a..b:1", "x" * 80 + ":1", "noport", ""]):
+            addresses[f"bad-{number}"] = {0: bad}
+            with pytest.raises(ConnectError):
+                await producer.client.remoting.connect(bad)
+        await producer.client.heartbeat()
+        assert (await producer.send(Message(topic=TOPIC, body=b"x"))).ok

@@ -2,9 +2,12 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
+
+import pytest
 
 from flintmq import (
     ConsumeFrom,
@@ -23,6 +26,7 @@ from flintmq.format.wire.headers.clients import (
     ResetOffsetRequest,
 )
 from flintmq.format.wire.headers.codec import Header
+from flintmq.model.message_queue import MessageQueue
 from flintmq.remoting import RemotingClient
 from tests.kits.broker.remoting_kit import eventually
 from tests.kits.client.consumer_kit import (
@@ -63,6 +67,59 @@ async def test_a_reset_has_the_group_consume_again(tmp_path: Path) -> None:
                 await eventually(lambda: len(got.messages) == 16)
             assert set(Counter(got.bodies).values()) == {2}
             assert here.offsets(group) == dict.fromkeys(range(QUEUE_COUNT), 2)
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_a_reset_is_carried_out_though_its_broker_has_gone_meanwhile(
+    tmp_path: Path, *, orderly: bool
+) -> None:
+    """Its queues stayed dropped: nothing was pulled from them for two minutes."""
+    got: list[bytes] = []
+    is_handling, may_end = asyncio.Event(), asyncio.Event()
+
+    async def handle(message: ReceivedMessage) -> None:
+        got.append(message.body)
+        is_handling.set()
+        await may_end.wait()
+
+    async with site(tmp_path) as here:
+        await here.send(4, queue_count=1)
+        async with here.push(handle, orderly=orderly) as consumer:
+            await is_handling.wait()
+            serving = asyncio.create_task(consumer.move({queue(0): 2}))
+            await asyncio.sleep(0)
+            # So a connection ends the requests that came by it.
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+            may_end.set()
+            await eventually(lambda: here.offsets().get(0) == 4 and b"3" in got)
+            assert not consumer.held[queue(0)].is_dropped
+
+
+async def test_queues_are_given_up_side_by_side(tmp_path: Path) -> None:
+    """One after the other, each waited for a broker that did not answer."""
+    got = Collected()
+    async with site(tmp_path) as here:
+        await here.send(8)
+        async with here.push(got, offset_interval_ms=3_600_000) as consumer:
+            await eventually(lambda: len(got.messages) == 8)
+            asked: list[MessageQueue] = []
+            is_all = asyncio.Event()
+            commit = consumer.offsets.persist
+
+            async def persist(queues: Collection[MessageQueue]) -> None:
+                asked.extend(queues)
+                if len(asked) == QUEUE_COUNT:
+                    is_all.set()
+                # No one gets an answer before all have asked.
+                await is_all.wait()
+                await commit(queues)
+
+            consumer.offsets.persist = persist  # type: ignore[method-assign]
+            await consumer.subscribe("others")
+            await consumer.unsubscribe(TOPIC)
+            consumer.offsets.persist = commit  # type: ignore[method-assign]
+            assert here.offsets() == dict.fromkeys(range(QUEUE_COUNT), 2)
 
 
 async def test_running_info_tells_settings_queues_rates_and_stacks(tmp_path: Path) -> None:

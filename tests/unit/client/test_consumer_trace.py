@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from flintmq import AsyncPushConsumer, ConsumeFrom, ReceivedMessage
+from flintmq import AsyncLitePullConsumer, AsyncPushConsumer, ConsumeFrom, ReceivedMessage
 from flintmq.testing.embedded import AsyncEmbeddedCluster
 from tests.kits.broker.remoting_kit import eventually
 from tests.kits.client.consumer_kit import GROUP, TOPIC, Collected
@@ -60,6 +60,7 @@ async def test_the_trace_tells_of_every_message_before_and_after_its_handler(
     before = befores[good.message_id, "0"]
     assert before[2:5] == ["null", GROUP, before[4]]
     assert before[7] == "k1 k2"
+    assert befores[bad.message_id, "0"][7] == "null", "Java's tools cannot read an empty field"
     afters = {line[1]: line for line in told if line[0] == "SubAfter"}
     assert afters.keys() == {line[4] for line in befores.values()}
     outcomes = {
@@ -72,6 +73,25 @@ async def test_the_trace_tells_of_every_message_before_and_after_its_handler(
     assert (after[2], after[5], after[8]) == (good.message_id, "k1 k2", GROUP)
     assert int(after[7]) >= int(before[1])
     assert {good.message_id, "k1", "k2"} <= set(first.keys)
+
+
+async def test_the_trace_tells_of_every_message_that_a_poll_gives() -> None:
+    async with AsyncEmbeddedCluster() as mq:
+        sent = await mq.send(TOPIC, b"good", keys=["k1"])
+        async with AsyncLitePullConsumer(
+            namesrv=mq.namesrv,
+            group=GROUP,
+            subscriptions={TOPIC: "*"},
+            consume_from=ConsumeFrom.FIRST_OFFSET,
+            trace=True,
+        ) as lite:
+            (message,) = await lite.poll(timeout_ms=30_000)
+            assert await lite.poll(timeout_ms=0) == []
+        before, after = lines(mq)
+    assert message.message_id == sent.message_id
+    assert (before[0], *before[3:]) == ("SubBefore", GROUP, after[1], sent.message_id, "0", "k1")
+    assert (after[0], *after[2:3], *after[4:7]) == ("SubAfter", sent.message_id, "true", "k1", "0")
+    assert after[8] == GROUP
 
 
 async def test_the_trace_is_not_traced() -> None:

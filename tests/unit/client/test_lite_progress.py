@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from flintmq import AsyncLitePullConsumer, ConsumeFrom, LitePullConsumer
+from flintmq.client.assigning.assigned_queue import AssignedQueue
 from flintmq.client.assigning.offset_store import RemoteOffsets
+from flintmq.client.pulling import lite_pull_consumer
+from flintmq.client.pulling.puller import PullResult, PullStatus
 from tests.kits.broker.remoting_kit import eventually
 from tests.kits.client.consumer_kit import GROUP, TOPIC, Site, bodies, queue, site
 from tests.kits.client.lost_end import KEPT, LOST, lose_the_end, site_with_a_copy
@@ -68,6 +71,44 @@ async def test_an_explicit_commit_is_not_overwritten_at_the_end(
             if not by_block:
                 await consumer.close()
         assert here.offsets() == {0: 3}
+
+
+async def test_an_explicit_commit_is_not_overtaken_by_a_pull_that_brings_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pull without messages said that all before it was consumed."""
+    monkeypatch.setattr(lite_pull_consumer, "SUSPEND_MS", 50)
+    async with site(tmp_path) as here:
+        await here.send(8, queue_count=1)
+        async with lite(here) as consumer:
+            await consumer.assign([queue(0)])
+            await take(consumer, 8)
+            pulled: list[PullStatus] = []
+            arrived = consumer.arrived
+
+            def watch(one: AssignedQueue, result: PullResult) -> None:
+                arrived(one, result)
+                pulled.append(result.status)
+
+            monkeypatch.setattr(consumer, "arrived", watch)
+            await consumer.commit({queue(0): 3})
+            await eventually(lambda: len(pulled) >= 2)
+            assert consumer.offsets.noted(queue(0)) == 3
+            await here.send(1, queue_count=1)
+            assert len(await take(consumer, 1)) == 1
+            await consumer.poll(timeout_ms=0)
+            assert consumer.offsets.noted(queue(0)) == 9
+
+
+async def test_a_consumer_of_assigned_queues_commits_while_it_runs(tmp_path: Path) -> None:
+    """It committed at its end only: a process that was killed began anew."""
+    async with site(tmp_path) as here:
+        await here.send(8, queue_count=1)
+        async with lite(here, offset_interval_ms=10) as consumer:
+            await consumer.assign([queue(0)])
+            await take(consumer, 8)
+            await consumer.poll(timeout_ms=0)
+            await eventually(lambda: here.offsets() == {0: 8})
 
 
 async def test_what_is_given_after_an_explicit_commit_counts_as_before(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from flintmq import (
     AsyncProducer,
+    AsyncPushConsumer,
     ClientError,
     Message,
     MessageQueue,
@@ -25,6 +26,7 @@ from flintmq.client.messaging.transaction_listener import TransactionState
 from flintmq.client.options import ClientOptions
 from flintmq.format.compression import CompressionType
 from flintmq.format.wire.codes import ResponseCode
+from flintmq.remoting import bind
 from flintmq.testing import AsyncEmbeddedCluster, EmbeddedCluster
 
 
@@ -412,7 +414,7 @@ async def test_the_trace_tells_of_every_send_and_is_found_by_its_keys() -> None:
         (trace,) = mq.messages("RMQ_SYS_TRACE_TOPIC")
     lines = [line.split("\x01") for line in trace.body.decode().split("\x02") if line]
     assert [line[0] for line in lines] == ["Pub", "Pub"]
-    assert lines[0][3:8] == ["traced", "orders", first.message_id, "", "k"]
+    assert lines[0][3:8] == ["traced", "orders", first.message_id, "null", "k"]
     assert (lines[0][9], lines[0][11], lines[1][11]) == ("5", "0", "3")
     assert lines[0][12:] == [first.offset_message_id, "true"]
     assert {first.message_id, "k"} <= set(trace.keys)
@@ -474,3 +476,36 @@ def _trace_lines(mq: AsyncEmbeddedCluster) -> list[list[str]]:
 
 def _ends(mq: AsyncEmbeddedCluster) -> list[list[str]]:
     return [line for line in _trace_lines(mq) if line[0] == "EndTransaction"]
+
+
+async def test_a_broker_that_has_come_back_elsewhere_is_found_by_the_next_try() -> None:
+    """Sends failed until routes were refreshed, up to half a minute later."""
+    async with AsyncEmbeddedCluster() as mq, AsyncProducer(namesrv=mq.namesrv) as producer:
+        queues = await producer.queues("orders")
+        with bind("127.0.0.1", 0) as gone:
+            address = f"127.0.0.1:{gone.getsockname()[1]}"
+        addresses = producer.client.routes._addresses
+        addresses[queues[0].broker_name] = {0: address}
+        assert (await producer.send(Message(topic="orders", body=b"x"), timeout_ms=10_000)).ok
+        assert addresses[queues[0].broker_name] != {0: address}
+
+
+async def test_a_reply_is_made_of_bytes() -> None:
+    got: asyncio.Queue[ReceivedMessage] = asyncio.Queue()
+    async with (
+        AsyncEmbeddedCluster() as mq,
+        AsyncProducer(namesrv=mq.namesrv) as producer,
+        AsyncPushConsumer(
+            namesrv=mq.namesrv, group="readers", subscriptions={"orders": "*"}, handler=got.put
+        ) as consumer,
+    ):
+        await mq.create_topic("orders")
+        await consumer.rebalance()
+        asking = asyncio.create_task(
+            producer.request(Message(topic="orders", body=b"?"), timeout_ms=10_000)
+        )
+        asked = await got.get()
+        with pytest.raises(UsageError, match="body must be bytes"):
+            await producer.reply(asked, "text")  # type: ignore[arg-type]
+        await producer.reply(asked, b"bytes")
+        assert (await asking).body == b"bytes"

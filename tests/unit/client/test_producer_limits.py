@@ -188,6 +188,39 @@ async def test_a_batch_that_fails_midway_says_what_is_stored() -> None:
         assert isinstance(error.__cause__, FlintError)
 
 
+async def test_a_batch_with_a_message_that_cannot_be_sent_stores_nothing() -> None:
+    """Batches before it were stored, and nobody was told."""
+    small = [Message(topic="orders", body=b"x" * 600) for _ in range(20)]
+    too_large = Message(topic="orders", body=b"x", properties={"a": "y" * 40_000})
+    async with AsyncEmbeddedCluster() as mq, AsyncProducer(namesrv=mq.namesrv) as producer:
+        with pytest.raises(UsageError, match="properties"):
+            await producer.send_batch([*small, too_large], batch_size=5000)
+        assert mq.messages("orders") == []
+
+
+async def test_a_batch_whose_hook_raises_midway_says_what_is_stored() -> None:
+    class Refusing:
+        seen = 0
+
+        def before_send(self, message: Message) -> None:
+            self.seen += 1
+            if self.seen == 61:
+                raise LookupError("a hook of a test")
+
+        def after_send(self, message: Message, result: object, error: object) -> None:
+            """Look at nothing."""
+
+    async with (
+        AsyncEmbeddedCluster() as mq,
+        AsyncProducer(namesrv=mq.namesrv, hooks=[Refusing()]) as producer,
+    ):
+        messages = [Message(topic="orders", body=b"%03d" % n * 50) for n in range(100)]
+        with pytest.raises(BatchFailedError) as caught:
+            await producer.send_batch(messages, batch_size=5000)
+        assert isinstance(caught.value.__cause__, LookupError)
+        assert caught.value.stored_count == len(mq.messages("orders")) > 0
+
+
 # -- transactions ----------------------------------------------------------------------------
 
 

@@ -10,12 +10,14 @@ from flintmq import (
     AsyncLitePullConsumer,
     AsyncPullConsumer,
     ConsumeFrom,
+    Message,
     MessageModel,
     MessageQueue,
     ReceivedMessage,
 )
-from flintmq.client.errors import UsageError
+from flintmq.client.errors import ClientError, ResponseError, UsageError
 from flintmq.client.pulling.puller import PullStatus
+from flintmq.model.subscription import SQL92
 from tests.kits.broker.remoting_kit import eventually
 from tests.kits.client.consumer_kit import (
     GROUP,
@@ -153,6 +155,23 @@ async def test_subscribing_and_assigning_exclude_each_other(tmp_path: Path) -> N
                 await consumer.assign([queue(0)])
 
 
+async def test_a_lite_subscription_that_is_refused_leaves_the_others(tmp_path: Path) -> None:
+    """It stayed, and every later subscription was refused with it."""
+    async with site(tmp_path) as here:
+        await here.send(4)
+        await here.producer.send(Message(topic="others", body=b"x"))
+        async with lite(here) as consumer:
+            # The broker of this test has no filters by properties.
+            with pytest.raises(ResponseError):
+                await consumer.subscribe("others", "a = 1", SQL92)
+            await consumer.subscribe(TOPIC)
+            assert set(bodies(await take(consumer, 4))) == numbers(4)
+            with pytest.raises(ResponseError):
+                await consumer.subscribe(TOPIC, "a = 1", SQL92)
+            await here.send(4, start=4)
+            assert set(bodies(await take(consumer, 4))) == numbers(4, start=4)
+
+
 async def test_two_lite_consumers_share_and_what_was_not_consumed_moves_over(
     tmp_path: Path,
 ) -> None:
@@ -217,6 +236,35 @@ async def test_members_that_broadcast_get_everything_and_keep_their_progress_in_
         await here.send(4, start=12)
         async with member(here, "a") as again:
             assert set(bodies(await take(again, 4))) == numbers(4, start=12)
+
+
+async def test_a_commit_that_could_not_be_written_is_no_success(tmp_path: Path) -> None:
+    """A full disk was logged, and `commit` returned."""
+    (tmp_path / "offsets").write_text("a file where a directory should be")
+    async with site(tmp_path) as here:
+        await here.send(1)
+        async with lite(
+            here, model=MessageModel.BROADCASTING, offset_directory=tmp_path / "other"
+        ) as consumer:
+            await consumer.assign([queue(0)])
+            consumer.offsets._path = tmp_path / "offsets" / "file"  # type: ignore[attr-defined]
+            with pytest.raises(ClientError, match="not written"):
+                await consumer.commit({queue(0): 1})
+
+
+async def test_no_offset_below_zero_is_committed(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        await here.send(1)
+        async with (
+            lite(here) as consumer,
+            AsyncPullConsumer(namesrv=here.namesrv, group=GROUP) as pulling,
+        ):
+            for offset in (-1, 1 << 63):
+                with pytest.raises(UsageError, match="from 0 on"):
+                    await consumer.commit({queue(0): offset})
+                with pytest.raises(UsageError, match="from 0 on"):
+                    await pulling.commit(queue(0), offset)
+        assert here.offsets() == {}
 
 
 async def test_a_listener_is_told_when_the_queues_of_a_topic_change(tmp_path: Path) -> None:

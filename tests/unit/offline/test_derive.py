@@ -13,6 +13,7 @@ from flintmq.format.stored.queue_claims import queue_claims
 from flintmq.format.stored.record import CheckedRecord
 from flintmq.offline import derive
 from flintmq.offline.derive import Derivation, DerivedQueue
+from flintmq.store.recovery.bulk_records import SortedKeys
 from tests.kits.store.offline_stores import LEVELS
 
 texts = st.text(st.characters(exclude_characters="\x01\x02", codec="utf-8"), max_size=40)
@@ -62,6 +63,9 @@ class Keys:
 
     def take(self, hashes: list[int], offsets: list[int], times: list[int]) -> None:
         self.entries += zip(hashes, offsets, times, strict=True)
+
+    def take_many(self, keys: SortedKeys) -> None:
+        self.take(*keys.lists())
 
 
 def record(

@@ -11,7 +11,7 @@ from flintmq.format import fastjson
 from flintmq.format.stored.consume_queue import UNIT
 from flintmq.format.stored.record import CheckedRecord
 from flintmq.offline import OutputError, SalvageReport, find_store, salvage
-from flintmq.offline.salvaging.new_log import QueueNumbering
+from flintmq.offline.salvaging.queue_numbering import QueueNumbering
 from flintmq.store.message_store import MessageStore
 from flintmq.testing.clock import ManualClock
 from tests.kits.store.offline_stores import (

@@ -98,6 +98,13 @@ class Rejoining:
     async def surplus(self) -> Surplus:
         """Compare the logs and return what the own one has beyond the master's."""
         log = self._store.log
+        if log.min_offset < log.end_offset <= self._master.log.start:
+            raise FailoverError(
+                f"the log ends at {log.end_offset}, and the master at {self._master.address} has "
+                f"deleted all before {self._master.log.start}: nothing can be compared. As a slave "
+                f"this broker would drop all it has; keep what {self._store.config.root} has "
+                f"(flintmq store dump shows it), and begin with an empty directory"
+            )
         begin = await common_end(log, self._master.log, self._master.ha_address)
         found = Surplus(begin, log.end_offset)
         for file in log.files_from(begin):

@@ -188,9 +188,11 @@ def _broker_values(context: BrokerContext) -> dict[str, float]:
         "msg_gettotal_todaymorning": today.get_today,
         "msg_put_total_today_now": store.statistics.put_count,
         "msg_gettotal_today_now": store.statistics.transferred_count,
-        "send_threadpool_queue_size": context.puts.waiting_count,
+        "send_threadpool_queue_size": context.puts.waiting_count + context.late_sends.count,
         "send_threadpoolqueue_capacity": config.send_queue_capacity,
-        "send_threadpoolqueue_headwait_timemills": 0,
+        "send_threadpoolqueue_headwait_timemills": max(
+            context.puts.waited_ms, context.late_sends.waited_ms
+        ),
         "pull_threadpoolqueue_size": 0,
         "pull_threadpoolqueue_capacity": config.pull_queue_capacity,
         "pull_threadpoolqueue_headwait_timemills": 0,

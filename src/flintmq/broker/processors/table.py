@@ -48,6 +48,7 @@ def request_table(context: BrokerContext) -> RequestTable:
         reads=None if context.is_slave else sends,
         admit=admit_all if access is None else access.admit,
         shed=OldRequests(lambda: context.config, context.refused),
+        latencies=context.latencies,
     )
 
 

@@ -32,6 +32,10 @@ class DivergedError(ReplicationError):
         )
 
 
+class OtherLogError(ReplicationError):
+    """The tables of a master whose log is not known to be the own one are not taken over."""
+
+
 class GapError(ReplicationError):
     """The master goes on somewhere else than where the slave's log ends."""
 

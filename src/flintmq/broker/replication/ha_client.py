@@ -9,7 +9,6 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from flintmq.broker.replication.errors import ReplicationError
-from flintmq.errors import FlintError
 from flintmq.format.host import parse_address
 from flintmq.format.wire.ha_stream import encode_report
 
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from flintmq.broker.replication.master_link import MasterLink
+    from flintmq.broker.replication.tls_stream import TlsStream
+    from flintmq.remoting.tls_files import WatchedContext
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +37,15 @@ class StreamEndedError(ReplicationError):
 class HaClient:
     """Takes in what the master sends and reports how far the slave is, until the stream ends."""
 
-    def __init__(self, link: MasterLink, *, on_append: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        link: MasterLink,
+        *,
+        on_append: Callable[[], None],
+        tls: WatchedContext | None = None,
+    ) -> None:
         self._link = link
+        self._tls = tls
         self._on_append = on_append
         self._loop = asyncio.get_running_loop()
         self._buffer = memoryview(bytearray(CHUNK_SIZE))
@@ -59,18 +67,32 @@ class HaClient:
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     await self._loop.sock_connect(connected, parse_address(address))
+                    stream = await self._encrypted(connected, address)
             except (OSError, TimeoutError) as error:
                 raise StreamEndedError(f"{address} cannot be connected to: {error}") from error
-            self._socket = connected
-            self._send(first_report)
-            self._loop.add_reader(connected.fileno(), self._readable)
-            ticker = asyncio.create_task(self._look_forever(), name="reports to the master")
-            try:
-                await self._ended
-            finally:
-                ticker.cancel()
-                await asyncio.gather(ticker, return_exceptions=True)
-                self._loop.remove_reader(connected.fileno())
+            with contextlib.closing(stream):
+                await self._run(stream, first_report)
+
+    async def _encrypted(self, connected: socket.socket, address: str) -> socket.socket | TlsStream:
+        """Return the connection, by TLS if that is wanted."""
+        if self._tls is None:
+            return connected
+        from flintmq.broker.replication.tls_stream import shake_hands
+
+        host, _ = parse_address(address)
+        return await shake_hands(connected, await self._tls.current(), host=host)
+
+    async def _run(self, stream: socket.socket | TlsStream, first_report: int) -> None:
+        self._socket = stream
+        self._send(first_report)
+        self._loop.add_reader(stream.fileno(), self._readable)
+        ticker = asyncio.create_task(self._look_forever(), name="reports to the master")
+        try:
+            await self._ended
+        finally:
+            ticker.cancel()
+            await asyncio.gather(ticker, return_exceptions=True)
+            self._loop.remove_reader(stream.fileno())
 
     @property
     def is_flooded(self) -> bool:
@@ -86,6 +108,8 @@ class HaClient:
             self._send(due)
 
     def _readable(self) -> None:
+        if self._ended.done():
+            return
         try:
             size = self._socket.recv_into(self._buffer)
         except (BlockingIOError, InterruptedError):
@@ -98,9 +122,12 @@ class HaClient:
             return
         try:
             self._link.received(self._buffer[:size])
-        except FlintError as error:
+        except Exception as error:
+            # What is left of the chunk is lost: the next one would be taken for what it is not.
             self._end(error)
             return
+        if size == len(self._buffer):
+            self._loop.call_soon(self._readable)  # There may be more that the loop does not see.
         self._is_flooded = size >= FLOOD_SIZE
         self._on_append()
         self.report()

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from flintmq.broker.replication.slave_table import SlaveTable
+    from flintmq.broker.replication.tls_stream import TlsStream
     from flintmq.broker.waiting.cold_loads import ColdLoads
+    from flintmq.remoting.tls_files import WatchedContext
     from flintmq.store.files.mapped_file import Slice
     from flintmq.store.message_store import MessageStore
 
@@ -33,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 SLAVE_COUNT_MAX: Final = 32
 """Connections of slaves; more are closed at once."""
+SLAVE_COUNT_OF_HOST_MAX: Final = 16
+"""Connections from one address: nobody alone can take the places of all slaves."""
 SLICE_SIZE: Final = 1 << 20
 """Bytes of the log that one slave is sent before others have their turn."""
 TRANSFER_COUNT_MAX: Final = 64
@@ -41,6 +45,7 @@ LOOK_MS: Final = 100
 """How often a master looks after its slaves though nobody wakes it."""
 REPORTS_SIZE: Final = 64 << 10
 BACKLOG: Final = 16
+HANDSHAKE_TIMEOUT_S: Final = 10.0
 
 
 class HaServer:
@@ -53,13 +58,17 @@ class HaServer:
         *,
         cold_loads: ColdLoads,
         now_ms: Callable[[], int],
+        tls: WatchedContext | None = None,
     ) -> None:
         self.store = store
         self.slaves = slaves
         self.cold_loads = cold_loads
         self.now_ms = now_ms
         self.transfer_size = min(store.config.ha_transfer_batch_size, TRANSFER_SIZE_MAX)
+        self._tls = tls
         self._connections: dict[_SlaveConnection, None] = {}
+        self._greetings: dict[asyncio.Task[None], str] = {}
+        """Handshakes that are under way, and with which host."""
 
     @classmethod
     @asynccontextmanager
@@ -71,9 +80,10 @@ class HaServer:
         *,
         cold_loads: ColdLoads,
         now_ms: Callable[[], int],
+        tls: WatchedContext | None = None,
     ) -> AsyncIterator[HaServer]:
-        """Serve slaves on a bound socket while the context lasts."""
-        server = cls(store, slaves, cold_loads=cold_loads, now_ms=now_ms)
+        """Serve slaves on a bound socket while the context lasts, with ``tls`` by TLS only."""
+        server = cls(store, slaves, cold_loads=cold_loads, now_ms=now_ms, tls=tls)
         bound.listen(BACKLOG)
         tasks = [
             asyncio.create_task(server._accept_forever(bound), name="slaves"),
@@ -82,6 +92,7 @@ class HaServer:
         try:
             yield server
         finally:
+            tasks += server._greetings
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -98,14 +109,40 @@ class HaServer:
                 await asyncio.sleep(LOOK_MS / 1000)
                 continue
             peer = f"{address[0]}:{address[1]}"
-            if len(self._connections) >= SLAVE_COUNT_MAX:
-                logger.warning("slave refused: peer=%s limit=%d", peer, SLAVE_COUNT_MAX)
+            if not self._has_place_for(address[0]):
+                logger.warning("slave refused, there are too many: peer=%s", peer)
                 connected.close()
                 continue
             connected.setblocking(False)
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            logger.info("slave connected: peer=%s", peer)
-            self._connections[_SlaveConnection(self, connected, peer)] = None
+            if self._tls is None:
+                self._admit(connected, peer)
+                continue
+            greeting = loop.create_task(self._greet(connected, peer, self._tls), name="greet slave")
+            self._greetings[greeting] = address[0]
+            greeting.add_done_callback(self._greetings.pop)
+
+    def _admit(self, connected: socket.socket | TlsStream, peer: str) -> None:
+        logger.info("slave connected: peer=%s", peer)
+        self._connections[_SlaveConnection(self, connected, peer)] = None
+
+    async def _greet(self, connected: socket.socket, peer: str, tls: WatchedContext) -> None:
+        """Stream to a slave that shows what this master trusts; refuse any other."""
+        from flintmq.broker.replication.tls_stream import shake_hands
+
+        try:
+            async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
+                stream = await shake_hands(connected, await tls.current())
+        except (OSError, TimeoutError) as error:
+            connected.close()
+            reason = getattr(error, "reason", None) or str(error) or "it took too long"
+            logger.warning("slave refused: peer=%s reason=%s (see haUseTLS)", peer, reason)
+        else:
+            self._admit(stream, peer)
+
+    def _has_place_for(self, host: str) -> bool:
+        hosts = [*(one.host for one in self._connections), *self._greetings.values()]
+        return len(hosts) < SLAVE_COUNT_MAX and hosts.count(host) < SLAVE_COUNT_OF_HOST_MAX
 
     async def _look_forever(self) -> None:
         while True:
@@ -126,8 +163,9 @@ class HaServer:
 class _SlaveConnection:
     """The socket of one slave."""
 
-    def __init__(self, server: HaServer, connected: socket.socket, peer: str) -> None:
+    def __init__(self, server: HaServer, connected: socket.socket | TlsStream, peer: str) -> None:
         config = server.store.config
+        self.host = peer.rpartition(":")[0]
         self._server = server
         self._socket = connected
         self._loop = asyncio.get_running_loop()
@@ -152,6 +190,8 @@ class _SlaveConnection:
     # -- reports -----------------------------------------------------------------------------
 
     def _readable(self) -> None:
+        if self._is_closed:
+            return
         log, link = self._server.store.log, self._link
         try:
             chunk = self._socket.recv(REPORTS_SIZE)
@@ -169,6 +209,8 @@ class _SlaveConnection:
             return
         if link.is_streaming and not was_streaming:
             self._tell_of_request()
+        if len(chunk) == REPORTS_SIZE:
+            self._loop.call_soon(self._readable)  # There may be more that the loop does not see.
         if is_further:
             self._server.slaves.advanced(link)
         self.go_on()

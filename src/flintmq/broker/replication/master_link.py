@@ -55,11 +55,13 @@ class MasterRange(NamedTuple):
 def must_start_anew(log: ReplicaLog, master: MasterRange) -> bool:
     """Whether what follows a slave's log is gone from its master, whose retention was faster.
 
+    So is a log that ends where its master begins: there is nothing that could be compared.
+
     Raises AheadOfMasterError if the slave has more than its master.
     """
     if log.end > master.end:
         raise AheadOfMasterError(log.end, master.end)
-    if not 0 < log.end < master.start:
+    if not 0 < log.end <= master.start:
         return False
     if master.start % log.file_size:
         raise ForeignBytesError(master.start, "its log begins in mid-file")
@@ -139,7 +141,9 @@ class MasterLink:
         if log.end == 0:
             self.received_end = max(master_start or 0, WHOLE_LOG)
         else:
-            self.received_end = max(log.start, log.end - self._joint_size, WHOLE_LOG)
+            # What the master has deleted cannot be compared: it would begin behind it.
+            begin = min(master_start or 0, log.end)
+            self.received_end = max(log.start, log.end - self._joint_size, begin, WHOLE_LOG)
         return self.received_end
 
     def due_report(self) -> int | None:
@@ -149,8 +153,8 @@ class MasterLink:
         if not is_due and (end == self._reported or not self.is_joined):
             return None
         if not self.is_joined:
-            # Nothing is promised of a log that may be another one.
-            end = min(end, self.received_end)
+            # Nothing is promised of a log that may be another one, only what was compared.
+            end = min(end, self.received_end) if self._is_begun else 0
         self._reported, self._reported_ms = end, now_ms
         return end
 

@@ -8,6 +8,7 @@ import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
+from flintmq.broker.replication.errors import AheadOfMasterError, OtherLogError
 from flintmq.broker.replication.ha_client import HaClient, StreamEndedError
 from flintmq.broker.replication.master_link import MasterLink, must_start_anew
 from flintmq.broker.replication.replica_log import StoreReplica
@@ -57,7 +58,9 @@ class Replica:
         turns: FairTurns,
         sign: Callable[[Command], None] | None = None,
         tls: WatchedContext | None = None,
+        stream_tls: WatchedContext | None = None,
     ) -> None:
+        self._stream_tls = stream_tls
         self._store = store
         self._clock = store.clock
         self._dispatch = dispatch
@@ -74,6 +77,8 @@ class Replica:
         self._queue_count = len(store.queues)
         self._stream: HaClient | None = None
         self._link: MasterLink | None = None
+        self._was_followed = False
+        """Whether the stream of now was seen to be that of the own log."""
         self._is_dispatching = False
         self._is_flushing = False
         self._master_range: MasterRange | None = None
@@ -95,9 +100,21 @@ class Replica:
         turns: FairTurns,
         sign: Callable[[Command], None] | None = None,
         tls: WatchedContext | None = None,
+        stream_tls: WatchedContext | None = None,
     ) -> AsyncIterator[Replica]:
-        """Follow the master while the context lasts."""
-        replica = cls(store, tables, dispatch=dispatch, turns=turns, sign=sign, tls=tls)
+        """Follow the master while the context lasts.
+
+        ``tls`` is for requests, ``stream_tls`` for the stream of the log.
+        """
+        replica = cls(
+            store,
+            tables,
+            dispatch=dispatch,
+            turns=turns,
+            sign=sign,
+            tls=tls,
+            stream_tls=stream_tls,
+        )
         tasks = [
             asyncio.create_task(replica._follow_forever(), name="follow the master"),
             asyncio.create_task(replica._sync_forever(), name="take over tables"),
@@ -163,11 +180,12 @@ class Replica:
             silence_ms=config.ha_housekeeping_interval_ms,
         )
         self._link = link
-        self._stream = HaClient(link, on_append=self._appended)
+        self._stream = HaClient(link, on_append=self._appended, tls=self._stream_tls)
         try:
             await self._stream.run(self._ha_address, link.request(start))
         finally:
             self._stream = None
+            self._was_followed = False
 
     def _monotonic_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)
@@ -190,6 +208,9 @@ class Replica:
         store, link = self._store, self._link
         if link is not None and link.is_joined and link.received_end >= link.master_end:
             self._current_ms = self._clock.now_ms()
+        if not self._was_followed and self._is_master_followed():
+            self._was_followed = True
+            self._is_sync_wanted.set()
         if store.dispatcher.waiting and not self._is_dispatching and not self._takes_first:
             self._is_dispatching = True
             work = self._turns.run(self._dispatch_steps(), "replication")
@@ -244,19 +265,39 @@ class Replica:
     # -- tables ------------------------------------------------------------------------------
 
     async def sync_now(self) -> None:
-        """Take over the tables of the master, whenever that was done last."""
-        await self._sync.run(self._master)
+        """Take over the tables of the master, whenever that was done last.
+
+        FlintError if it does not give them, or if its log is not known to be this one.
+        """
+        await self._sync.run(self._master, is_same=self._is_master_followed)
+
+    def _is_master_followed(self) -> bool:
+        """Whether the master has the log of this slave; one without a log has nothing to lose.
+
+        A master that comes back with an empty disk must not take topics and groups from the only
+        copy that is left.
+        """
+        if self._log.end == 0:
+            return True
+        return self._stream is not None and self._link is not None and self._link.is_joined
 
     async def _sync_forever(self) -> None:
         is_failing = False
         while True:
             delay_ms = SYNC_RETRY_MS
-            if self._master:
+            if self._master and self._is_master_followed():
                 try:
+                    end = self._log.end
+                    self._master_range = told = await self._sync.log_range(self._master)
+                    if end > told.end:
+                        # Another one is at its address now, and the stream has not noticed yet.
+                        raise AheadOfMasterError(end, told.end)  # noqa: TRY301 - as all the rest
                     await self.sync_now()
-                    self._master_range = await self._sync.log_range(self._master)
                     delay_ms = SYNC_MS
                     is_failing = False
+                except OtherLogError as error:
+                    # The stream has ended meanwhile, and says why.
+                    logger.debug("tables not taken over: %s", error)
                 except FlintError as error:
                     if not is_failing:
                         logger.warning(

@@ -49,10 +49,10 @@ class SlaveLink:
             AheadOfMasterError: the slave has more than there is.
             RemoteProtocolError: it is no slave.
         """
-        self._heard_ms = self._now_ms()
         offsets = self._reports.feed(chunk)
         if not offsets:
             return False
+        self._heard_ms = self._now_ms()
         if self.requested is None:
             # An empty slave asks for the offset 1 or 0, whatever there is.
             if offsets[0] > max(log_end, 1):

@@ -51,9 +51,12 @@ class SlaveTable:
     def can_promise(self, position: int) -> bool:
         """Whether it is worth waiting for a slave to have the log up to ``position``.
 
-        There has to be a slave that is not too far behind.
+        There has to be a slave that is not too far behind.  Who has connected and said nothing is
+        none.
         """
-        return bool(self.links) and position - self.acknowledged.value < self._lag_size_max
+        return position - self.acknowledged.value < self._lag_size_max and any(
+            link.is_streaming for link in self.links
+        )
 
     def statuses(self, log_end: int) -> list[SlaveStatus]:
         """Return how far each slave is."""

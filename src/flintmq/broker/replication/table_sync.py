@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from flintmq.broker.replication.errors import OtherLogError
 from flintmq.broker.replication.master_link import MasterRange
 from flintmq.format.wire.bodies.delays import DelayProgress
 from flintmq.format.wire.bodies.dialect import BodyError, Members, loads_body
@@ -47,19 +48,28 @@ class TableSync:
         self._turns = turns
         self._client = client
 
-    async def run(self, master: str) -> None:
-        """Take over all tables; FlintError if the master does not give one."""
+    async def run(self, master: str, *, is_same: Callable[[], bool] = lambda: True) -> None:
+        """Take over all tables; FlintError if the master does not give one.
+
+        ``is_same`` tells whether the master's log is the own one.  It is asked after each answer:
+        a master may have come back with another log, and with tables that belong to that.
+        """
+
+        async def ask(code: RequestCode) -> Any:
+            answer = await self._ask(master, code)
+            if not is_same():
+                raise OtherLogError(f"{master} is not followed: its tables are not taken over")
+            return answer
+
         tables = self._tables
-        topics, version = topic_table_from_json(
-            await self._ask(master, RequestCode.GET_ALL_TOPIC_CONFIG)
-        )
+        topics, version = topic_table_from_json(await ask(RequestCode.GET_ALL_TOPIC_CONFIG))
         tables.topics.replace_all(topics, version)
-        offsets = await self._ask(master, RequestCode.GET_ALL_CONSUMER_OFFSET)
+        offsets = await ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
         await self._turns.run(_merge(tables.offsets, offsets), "offsets of the master")
-        delayed = await self._ask(master, RequestCode.GET_ALL_DELAY_OFFSET)
+        delayed = await ask(RequestCode.GET_ALL_DELAY_OFFSET)
         await asyncio.to_thread(tables.follow_delays, DelayProgress.from_json(delayed))
         groups, version = group_table_from_json(
-            await self._ask(master, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+            await ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
         )
         tables.groups.replace_all(groups, version)
 

@@ -18,7 +18,7 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from flintmq.broker.hosts import packed_peer
-from flintmq.broker.sending.put_answers import less_than_promised
+from flintmq.broker.sending.put_answers import PUT_CODES, less_than_promised
 from flintmq.broker.sending.send_admission import admit_send
 from flintmq.broker.sending.stored_answer import (
     SharedAnswer,
@@ -29,6 +29,7 @@ from flintmq.format.errors import FormatError
 from flintmq.format.message_id import packed_offset_ids
 from flintmq.format.properties import NAME_END, PAIR_END
 from flintmq.format.sys_flag import COMPRESSED, HOSTS_MASK, TRANSACTION_MASK
+from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.frame import HeaderType
 from flintmq.format.wire.headers.send import SendMessageRequest, SendMessageRequestV2
 from flintmq.format.wire.remoting_errors import RemoteProtocolError
@@ -100,6 +101,8 @@ _KIND_NAMES: Final = tuple(
 _kind_of: Final = itemgetter(*_KIND_NAMES)
 _BORN_DIGITS_MAX: Final = 18
 _JSON: Final = HeaderType.JSON
+_SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
+_SUCCESS: Final = int(ResponseCode.SUCCESS)
 _WAIT_START: Final = f"{WAIT}{NAME_END}"
 _connection_of: Final = attrgetter("connection")
 
@@ -152,6 +155,8 @@ class SendFastPath:
         self._shown: dict[SendTarget, int] = {}
         """How often headers of sends to a target were looked at lately."""
         self._group_count = 0
+        self._began = 0.0
+        """When the sends of a group have come."""
         self._connection: RequestSource | None = None
         self._born_host = b""
         self._born_text, self._born_timestamp = "0", 0
@@ -245,6 +250,7 @@ class SendFastPath:
 
     def _begin(self) -> None:
         """Begin an append group: look at what all of its sends depend on."""
+        self._began = self._context.latencies.began
         self._group_count += 1
         if self._group_count % SHOWN_GROUPS == 0:
             self._shown.clear()
@@ -382,6 +388,7 @@ class SendFastPath:
         self._count(group)
         for connection, frames in answers:
             connection.send_all(frames)
+        self._context.latencies.note(_SEND, _SUCCESS, self._began, count)
 
     def _count(self, group: AppendGroup) -> None:
         for (topic, queue_id), queue_slice in group.slices.items():
@@ -395,7 +402,7 @@ class SendFastPath:
     ) -> None:
         """Let the answers to a group leave when its promise holds: all of them wait as one."""
         size = len(group.records)
-        shared = self._shared.header
+        shared, began = self._shared.header, self._began
 
         def done(result: PutResult) -> None:
             if result.status.stored:
@@ -405,6 +412,7 @@ class SendFastPath:
                     connection.send_all(frames)
                 else:
                     connection.send_all([*less_than_promised(b"".join(frames), result, shared)])
+            self._context.latencies.note(_SEND, PUT_CODES[result.status], began, count)
 
         kept = group.kept()
         result = PutResult(

@@ -33,12 +33,14 @@ def read_secret(path: str | None) -> str | None:
             with open(path, encoding="utf-8") as file:  # noqa: PTH123 - it may be a named pipe
                 text = file.read(SECRET_SIZE_MAX)
         except (OSError, ValueError) as error:
+            # Who is used to mqadmin may have given the key itself: it is not shown.
+            reason = error.strerror if isinstance(error, OSError) else "it is no text"
             raise UsageError(
-                f"no secret key in {path}: {error}; -s takes a file or - , never the key itself"
-            ) from error
+                f"no secret key can be read ({reason}); -s takes a file or - , never the key itself"
+            ) from None
     secret = text.strip()
     if not secret:
-        raise UsageError(f"no secret key in {path}")
+        raise UsageError("no secret key is in what -s names")
     return secret
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Final
 
 import click
@@ -60,6 +61,9 @@ def admin_group(
     """
     from flintmq.cli.admin.command_frame import CommandFrame
 
+    if not debug:
+        # An operator is told what a command says, not what parts of it write to the log.
+        logging.getLogger("flintmq").addHandler(logging.NullHandler())
     frame = CommandFrame()
     said: dict[str, Any] = {
         "namesrv": namesrv,

@@ -22,7 +22,7 @@ from flintmq.admin.benchmarks import (
 from flintmq.cli.admin.command_frame import admin_command
 from flintmq.cli.admin.command_report import CommandReport
 from flintmq.cli.admin.place_options import topic_option
-from flintmq.cli.exit_codes import EXIT_PARTLY, EXIT_PROBLEMS
+from flintmq.cli.exit_codes import EXIT_INTERRUPTED, EXIT_PARTLY, EXIT_PROBLEMS
 from flintmq.cli.output.plain_values import plain
 
 if TYPE_CHECKING:
@@ -78,19 +78,26 @@ async def bench(
     )
     meter = BenchMeter(kind)
     has_progress = sys.stderr.isatty() if progress is None else progress
+    is_interrupted = False
     async with _progress(meter) if has_progress else contextlib.nullcontext():
-        await work(admin.client, plan, meter)
+        try:
+            await work(admin.client, plan, meter)
+        except asyncio.CancelledError:
+            is_interrupted = True  # By Ctrl-C: what was measured so far is shown all the same.
     figures = meter.figures()
     members = plain(figures)
     assert isinstance(members, dict)
     latency = members.pop("latency")
     flat = {**members, **{f"{name}Ms": value for name, value in latency.items()}}
     code = None
-    if figures.failed:
+    if is_interrupted:
+        code = EXIT_INTERRUPTED
+    elif figures.failed:
         code = EXIT_PARTLY if figures.messages else EXIT_PROBLEMS
     return CommandReport(
         rows=[figures],
         table_rows=[{"figure": name, "value": value} for name, value in flat.items()],
+        failures=[] if meter.last_error is None else [(topic, meter.last_error)],
         exit_code=code,
     )
 

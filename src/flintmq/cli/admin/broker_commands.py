@@ -13,9 +13,9 @@ from flintmq.cli.admin.place_options import broker_or_cluster
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flintmq.admin.admin_base import Answers, BrokerPlace
     from flintmq.admin.async_admin import AsyncAdmin
     from flintmq.admin.server_admin import BrokerValues
+    from flintmq.client.searching.broker_places import Answers, BrokerPlace
 
 _SUMMARY: Final = (
     *("cluster", "broker", "brokerId", "address", "version", "inPerSecond", "sendQueueSize"),

@@ -25,11 +25,12 @@ from flintmq.cli.admin.command_report import CommandReport, exit_code_of
 from flintmq.cli.admin.rendering import FORMS, report_lines
 from flintmq.cli.contexts.context_file import client_options
 from flintmq.cli.exit_codes import EXIT_FINE, EXIT_USAGE
-from flintmq.cli.output.console import write_line
+from flintmq.cli.output.console import OutputClosedError, write_line
 from flintmq.cli.output.text import printable
-from flintmq.client.errors import NoNameServerError
+from flintmq.client.errors import NoNameServerError, ResponseError
 from flintmq.errors import FlintError
-from flintmq.remoting import ConnectError
+from flintmq.format.wire.codes import ResponseCode
+from flintmq.remoting import AnswerTimeoutError, ConnectError
 
 Work: TypeAlias = Callable[..., Awaitable[CommandReport]]
 
@@ -119,6 +120,21 @@ def frame_options(
     ]
 
 
+class _AdminCommand(click.Command):
+    """A command that says how to ask for JSON where mqadmin has another use for the letter o."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments."""
+        has_form = any(one in FORMS for one in args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.BadParameter as error:
+            if not has_form or error.param is None or "-o" not in error.param.opts:
+                raise
+            text = f"{error.message} The form of the output is --output here."
+            raise click.BadParameter(text, ctx=error.ctx, param=error.param) from error
+
+
 def admin_command(
     name: str, *, changes: bool = False, asks: bool = True
 ) -> Callable[[Work], click.Command]:
@@ -142,7 +158,7 @@ def admin_command(
             frame = before.taken_over(options)
             return _Running(name, work, options, frame, changes=changes, asks=asks).run()
 
-        return click.Command(
+        return _AdminCommand(
             name.split()[-1],
             callback=run,
             params=[*own, *free],
@@ -177,6 +193,8 @@ class _Running:
         """Run the command and return its exit code; an error is one line."""
         try:
             return asyncio.run(self._run())
+        except OutputClosedError:
+            raise  # Whoever read the output has seen enough.
         except FlintError as error:
             if self._frame.debug:
                 traceback.print_exc()
@@ -233,11 +251,15 @@ class _Running:
     def _show(self, report: CommandReport) -> int:
         for line in report_lines(self._name, report, self._frame.output):
             write_line(line)
-        for where, error in report.failures:
-            click.echo(f"flintmq: {where}: {printable(str(error))}", err=True)
-        for one in report.rows:
-            if isinstance(one, AdminChange) and one.error is not None:
-                click.echo(f"flintmq: {one.target}: {printable(str(one.error))}", err=True)
+        failures = list(report.failures)
+        changes = [one for one in report.rows if isinstance(one, AdminChange)]
+        failures += [(one.target, one.error) for one in changes if one.error is not None]
+        told = set[tuple[str, str]]()
+        for where, error in failures:
+            # What a broker says of each queue or message is told once.
+            if (where, str(error)) not in told:
+                told.add((where, str(error)))
+                complain(error, where)
         return report.code
 
 
@@ -254,12 +276,16 @@ def _agreed(name: str, plan: CommandReport) -> bool:
     return sys.stdin.isatty() and click.confirm("Do it?", err=True)
 
 
-def complain(error: FlintError) -> None:
+def complain(error: FlintError, where: str = "") -> None:
     """Tell an error on one line: the cause and, where it is known, the next step."""
     step = ""
     if isinstance(error, NoNameServerError):
         step = "; see -n, --context and NAMESRV_ADDR, and whether the name server runs"
     elif isinstance(error, ConnectError):
         step = "; see whether it runs and can be reached from here"
-    text = " ".join(str(error).split())
+    elif isinstance(error, AnswerTimeoutError):
+        step = "; see whether it hangs, or give it more time with --timeout"
+    elif isinstance(error, ResponseError) and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        step = "; its release, which clusterList shows, has no such request"
+    text = " ".join(f"{where}: {error}".split() if where else str(error).split())
     click.echo(f"flintmq: {printable(text)}{step}", err=True)

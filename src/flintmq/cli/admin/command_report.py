@@ -22,7 +22,7 @@ from flintmq.client.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from flintmq.admin.admin_base import Answers, BrokerPlace
+    from flintmq.client.searching.broker_places import Answers, BrokerPlace
     from flintmq.errors import FlintError
 
 _Found = TypeVar("_Found")

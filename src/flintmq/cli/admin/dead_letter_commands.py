@@ -13,7 +13,6 @@ from flintmq.cli.admin.place_options import group_option
 from flintmq.cli.admin.scan_commands import scan_report
 from flintmq.cli.admin.time_input import moment
 from flintmq.cli.exit_codes import EXIT_FINE, EXIT_PARTLY
-from flintmq.model.topics import DLQ_PREFIX
 
 if TYPE_CHECKING:
     from flintmq.admin.async_admin import AsyncAdmin
@@ -54,8 +53,8 @@ async def show_dead_letters(
     cursor: str | None,
 ) -> CommandReport:
     """Show the dead letters of a group."""
-    scan = await admin.scan(
-        DLQ_PREFIX + group, begin_ms=begin, end_ms=end, count_max=limit, cursor=cursor
+    scan = await admin.scan_dead_letters(
+        group, begin_ms=begin, end_ms=end, count_max=limit, cursor=cursor
     )
     return scan_report(scan)
 
@@ -88,8 +87,8 @@ async def replay_dead_letters(
 
     They stay among the dead letters: a second replay sends them a second time.
     """
-    scan = await admin.scan(
-        DLQ_PREFIX + group, begin_ms=begin, end_ms=end, count_max=limit, cursor=cursor
+    scan = await admin.scan_dead_letters(
+        group, begin_ms=begin, end_ms=end, count_max=limit, cursor=cursor
     )
     wanted = [one for one in scan.messages if not ids or one.message_id in ids]
     rows = await admin.replay_dead_letters(
@@ -109,6 +108,7 @@ async def replay_dead_letters(
             "complete": scan.is_complete,
             "cursor": scan.cursor,
         },
+        failures=[("replay", error) for error in failed],
         exit_code=code,
     )
 

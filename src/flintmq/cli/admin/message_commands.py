@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from flintmq.admin.admin_errors import MissingError
-from flintmq.admin.message_admin import END_OF_TIME_MS, FOUND_COUNT_MAX, PAGE_COUNT
 from flintmq.cli.admin.command_frame import admin_command
 from flintmq.cli.admin.command_report import CommandReport, change_report
 from flintmq.cli.admin.message_rows import BODY_COLUMNS, known_charset, message_row
@@ -15,6 +14,7 @@ from flintmq.cli.admin.place_options import topic_option
 from flintmq.cli.admin.time_input import moment
 from flintmq.client.errors import UsageError
 from flintmq.client.messaging.messages import Message
+from flintmq.client.searching.message_search import END_OF_TIME_MS, FOUND_COUNT_MAX, PAGE_COUNT
 from flintmq.model.message_queue import MessageQueue
 from flintmq.model.topics import TRACE_TOPIC
 
@@ -50,7 +50,10 @@ async def query_by_id(
     unit_name: str | None,
 ) -> CommandReport:
     """Show messages by their offset ids; with -g and -d have one handled, with -s sent again."""
-    messages = [await admin.message_by_id(one.strip()) for one in ids.split(",") if one.strip()]
+    wanted = [one.strip() for one in ids.split(",") if one.strip()]
+    if not wanted:
+        raise UsageError("no message id was given")
+    messages = [await admin.message_by_id(one) for one in wanted]
     if resend:
         return change_report(await admin.resend_messages(messages, dry_run=dry_run))
     return await _shown_or_pushed(admin, messages, group, client_id, dry_run=dry_run)
@@ -127,6 +130,7 @@ async def query_by_key(
             "matched": len(found.messages),
             "complete": found.is_complete,
         },
+        failures=found.failures,
     )
 
 

@@ -39,8 +39,8 @@ async def check_send_rt(
     admin: AsyncAdmin, *, dry_run: bool, topic: str, amount: int, size: int
 ) -> CommandReport:
     """Send test messages to the queues of a topic, and show how long each took."""
+    await admin.topic_route(topic)  # A name that is not quite right must not make a topic.
     if dry_run:
-        await admin.topic_route(topic)
         return _planned(topic, amount, size)
     return _probed(await admin.probe_topic(topic, count=amount, size=size))
 
@@ -78,6 +78,7 @@ def _probed(probes: Sequence[SendProbe]) -> CommandReport:
             "averageMs": sum(counted) / len(counted) if counted else None,
             "maxMs": max(counted, default=None),
         },
+        failures=[(one.broker, one.error) for one in probes if one.error is not None],
         exit_code=code,
     )
 

@@ -25,8 +25,13 @@ _QUEUES: Final = click.IntRange(0, QUEUE_COUNT_MAX)
 async def topic_list(admin: AsyncAdmin, *, with_groups: bool, cluster: str | None) -> CommandReport:
     """List the names of all topics."""
     if with_groups:
-        uses = await admin.topic_uses()
-        return CommandReport(rows=[one for one in uses if cluster in (None, one.cluster)])
+        answers = await admin.topic_uses()
+        uses = [one for _, found in answers.found for one in found]
+        uses.sort(key=lambda one: (one.cluster, one.topic, one.group or ""))
+        return CommandReport(
+            rows=[one for one in uses if cluster in (None, one.cluster)],
+            failures=answers.failures,
+        )
     return CommandReport(rows=[{"topic": name} for name in await admin.topics(cluster=cluster)])
 
 
@@ -136,9 +141,15 @@ async def topic_route(admin: AsyncAdmin, *, topic: str, as_list: bool) -> Comman
 @topic_option
 async def topic_status(admin: AsyncAdmin, *, topic: str) -> CommandReport:
     """Show where the queues of a topic begin and end."""
-    rows = await admin.topic_status(topic)
+    answers = await admin.topic_status_by_broker(topic)
+    rows = [one for _, found in answers.found for one in found]
+    rows.sort(key=lambda one: (one.broker, one.queue_id))
     kept = sum(one.max_offset - one.min_offset for one in rows)
-    return CommandReport(rows=rows, summary={"messages": kept})
+    return CommandReport(
+        rows=rows,
+        summary={"messages": kept},
+        failures=[(place.label, error) for place, error in answers.failures],
+    )
 
 
 @admin_command("topicClusterList")

@@ -13,15 +13,24 @@ def printable(text: str) -> str:
     )
 
 
-def time_text(milliseconds: int | None) -> str:
-    """Return a time in UTC, to the millisecond; a number that is no time stays a number."""
+def time_text(milliseconds: int | None, zone: datetime.tzinfo = datetime.UTC) -> str:
+    """Return a time with its offset, to the millisecond; a number that is no time stays one."""
     if milliseconds is None:
         return "-"
     try:
-        moment = datetime.datetime.fromtimestamp(milliseconds / 1000, tz=datetime.UTC)
+        seconds, rest = divmod(milliseconds, 1000)
+        moment = datetime.datetime.fromtimestamp(seconds, tz=zone)
     except (OverflowError, OSError, ValueError):
         return str(milliseconds)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03d}Z"
+    return moment_text(moment.replace(microsecond=rest * 1000), zone)
+
+
+def moment_text(moment: datetime.datetime, zone: datetime.tzinfo) -> str:
+    """Return a moment in a zone with its offset, to the millisecond or finer; ``Z`` is UTC."""
+    local = moment.astimezone(zone)
+    text = local.replace(tzinfo=None).isoformat(timespec="microseconds").removesuffix("000")
+    offset = local.isoformat()[len(local.replace(tzinfo=None).isoformat()) :]
+    return text + ("Z" if offset == "+00:00" else offset)
 
 
 def local_time(milliseconds: int) -> str:

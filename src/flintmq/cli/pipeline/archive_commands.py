@@ -72,7 +72,7 @@ def archive_command(
     )
     from flintmq.spark.options.store_options import OnCorrupt
 
-    live = check_source(directories, namesrv, topics, extra)
+    live = check_source(directories, namesrv, topics, extra, zone=job.zone)
     rules = ArchiveRules(
         to=target.absolute(), on_corrupt=OnCorrupt(on_corrupt), allow_gap=allow_gap
     )

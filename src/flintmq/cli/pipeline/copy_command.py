@@ -50,7 +50,7 @@ def copy_command(
     if not topics:
         raise click.UsageError("--topic says what is to be copied")
     request = CopyRequest(
-        source=live_source(namesrv, (), extra),
+        source=live_source(namesrv, (), extra, zone=job.zone),
         target={"namesrv": target, **secrets(), **sink},
         topics=renamed(topics),
         state=state.absolute(),

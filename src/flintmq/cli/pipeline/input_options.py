@@ -5,6 +5,7 @@ Keys are taken from the environment only: a command line is seen by everybody on
 
 import os
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
@@ -25,6 +26,9 @@ _SECRETS: Final = {
 }
 _SELECTIONS: Final = frozenset({"topic", "subscribe", "subscribepattern", "assign"})
 """Options of the data source that choose topics as --topic does, in lower case."""
+
+_TIMES: Final = frozenset({"startingtimestamp", "endingtimestamp"})
+"""Options of the data source that are times, in lower case."""
 
 namesrv_option: Final = click.option(
     "--namesrv",
@@ -51,12 +55,32 @@ def live_options(command: Callable[..., Result]) -> Callable[..., Result]:
     return command
 
 
-def live_source(namesrv: str, topics: Sequence[str], extra: dict[str, str]) -> dict[str, str]:
-    """Return the options of the data source; without a topic, ``extra`` has to name some."""
-    source = {"namesrv": namesrv, **secrets(), **extra}
+def live_source(
+    namesrv: str, topics: Sequence[str], extra: dict[str, str], *, zone: tzinfo = UTC
+) -> dict[str, str]:
+    """Return the options of the data source; without a topic, ``extra`` has to name some.
+
+    Times that name no zone are of ``zone``; the source itself would take them for UTC.
+    """
+    source = {"namesrv": namesrv, **secrets(), **_with_zones(extra, zone)}
     if topics:
         source["subscribe"] = ",".join(topics)
     return source
+
+
+def _with_zones(extra: dict[str, str], zone: tzinfo) -> dict[str, str]:
+    """Return options whose times all name a zone; what is no time is left to the source."""
+    zoned = dict(extra)
+    for name, text in extra.items():
+        if name.lower() not in _TIMES:
+            continue
+        try:
+            moment = datetime.fromisoformat(text.strip())
+        except ValueError:
+            continue
+        if moment.tzinfo is None:
+            zoned[name] = moment.replace(tzinfo=zone).isoformat()
+    return zoned
 
 
 def secrets() -> dict[str, str]:
@@ -65,7 +89,12 @@ def secrets() -> dict[str, str]:
 
 
 def check_source(
-    directories: Sequence[str], namesrv: str | None, topics: Sequence[str], extra: dict[str, str]
+    directories: Sequence[str],
+    namesrv: str | None,
+    topics: Sequence[str],
+    extra: dict[str, str],
+    *,
+    zone: tzinfo = UTC,
 ) -> dict[str, str] | None:
     """Return the options for live topics, None for directories; UsageError for both or none."""
     if namesrv is None:
@@ -78,7 +107,7 @@ def check_source(
         raise click.UsageError("either directories are read, or live topics (--namesrv), not both")
     if not topics and _SELECTIONS.isdisjoint(map(str.lower, extra)):
         raise click.UsageError("--topic says which topics are read")
-    return live_source(namesrv, topics, extra)
+    return live_source(namesrv, topics, extra, zone=zone)
 
 
 def refuse_set_aside(set_aside: bool) -> None:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import tzinfo
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
@@ -52,6 +53,11 @@ class Job:
     name: str
     settings: SessionSettings
     is_json: bool
+
+    @property
+    def zone(self) -> tzinfo:
+        """Where times are shown, and taken that name no zone."""
+        return self.settings.time_zone
 
     @property
     def parallelism(self) -> int | None:

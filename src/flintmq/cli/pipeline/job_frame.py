@@ -26,7 +26,7 @@ from flintmq.cli.pipeline.job_options import JOB_OPTIONS
 from flintmq.cli.pipeline.spark_extra import JOB_PACKAGES, require_packages
 from flintmq.offline import OutputError, UnknownIndexShapeError
 from flintmq.spark.runtime.failures import LoggedError, SqlError
-from flintmq.spark.runtime.session_settings import SessionSettings
+from flintmq.spark.runtime.session_settings import SessionError, SessionSettings
 
 _SIGNAL_SECONDS: Final = 1.0
 """How long to wait for a signal that has ended Java already."""
@@ -83,18 +83,23 @@ def job_command(name: str) -> Callable[[Callable[..., JobOutcome]], click.Comman
             conf: dict[str, str],
             parallelism: int | None,
             log_file: Path | None,
+            zone: str,
             form: str,
             accept_loss: bool = False,
             **options: object,
         ) -> int:
             require_packages(*JOB_PACKAGES)
-            settings = SessionSettings(
-                master=master,
-                conf=conf,
-                parallelism=parallelism,
-                log_file=log_file,
-                app_name=f"flintmq {name}",
-            )
+            try:
+                settings = SessionSettings(
+                    master=master,
+                    conf=conf,
+                    parallelism=parallelism,
+                    log_file=log_file,
+                    app_name=f"flintmq {name}",
+                    zone=zone,
+                )
+            except SessionError as error:
+                raise click.UsageError(printable(str(error))) from error
             job = Job(name=name, settings=settings, is_json=form == "json")
             with _told_shortly():
                 outcome = do_job(job=job, **options)

@@ -51,6 +51,13 @@ JOB_OPTIONS: Final = (
         metavar="FILE",
         help="Where Spark's own messages go; else a file that is kept only if the job fails.",
     ),
+    click.option(
+        "--zone",
+        default="UTC",
+        show_default=True,
+        metavar="ZONE",
+        help="Show and take times in this zone: Europe/Berlin, or +01:00.",
+    ),
     click.option("--format", "form", type=click.Choice(["text", "json"]), default="text"),
 )
 """The options of all jobs, in the order of their help text."""

@@ -3,6 +3,8 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -25,14 +27,24 @@ from flintmq.cli.pipeline.job_options import (
     set_aside_option,
 )
 from flintmq.cli.pipeline.report_text import damage_lines
-from flintmq.cli.pipeline.row_output import WRITERS, json_object, table_lines
+from flintmq.cli.pipeline.row_output import CELL_WIDTH_MAX, WRITERS, json_object, table_lines
 from flintmq.spark.jobs.query.query_report import LIMIT_MAX, QueryReport
+from flintmq.spark.jobs.query.sql_shape import check_query_shape
 
 if TYPE_CHECKING:
     from flintmq.spark.jobs.query.sql_query import QueryRun
 
 TABLE_ROWS: Final = 1000
-_SUFFIXES: Final = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet", ".txt": "table"}
+_SUFFIXES: Final = {
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "jsonl",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".txt": "table",
+}
+_BY_SPARK: Final = {"parquet": "a new directory", "arrow": "a new file"}
+"""Forms that are no text, and what is made for them."""
 
 
 @job_command("query")
@@ -50,9 +62,10 @@ _SUFFIXES: Final = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet", ".t
 )
 @click.option(
     "--output-format",
-    type=click.Choice(["table", "csv", "jsonl", "parquet"]),
+    type=click.Choice(["table", "vertical", "csv", "json", "jsonl", "parquet", "arrow"]),
     help="Else by the ending of --output; without --output a table.",
 )
+@click.option("--full-width", is_flag=True, help="Do not cut the cells of a table.")
 def query_command(
     job: Job,
     sources: tuple[str, ...],
@@ -65,11 +78,13 @@ def query_command(
     limit: int | None,
     output: Path | None,
     output_format: str | None,
+    full_width: bool,
 ) -> JobOutcome:
     """Answer SQL over the views messages, queues, offsets, index, topics and groups.
 
     Live topics (--namesrv, --topic) have messages and offsets, as they are at the start.
-    A table shows 1000 rows unless --limit says otherwise.  How many rows were scanned and
+    A table shows 1000 rows unless --limit says otherwise; vertical writes one column a line.
+    How many rows were scanned and
     matched, and whether the answer is complete, is told on stderr.
     """
     from flintmq.spark.jobs.job_input import LiveInput
@@ -77,10 +92,11 @@ def query_command(
 
     if not sql.strip(" \t\r\n;"):
         raise click.UsageError("the query is empty: SQL is the last argument")
-    live = check_source(sources, namesrv, topics, extra)
+    live = check_source(sources, namesrv, topics, extra, zone=job.zone)
+    check_query_shape(sql)
     form = output_format or _form_of(output)
     _check_output(output, form)
-    if limit is None and form == "table":
+    if limit is None and form in ("table", "vertical"):
         limit = TABLE_ROWS
     if live is not None:
         refuse_set_aside(set_aside)
@@ -91,7 +107,8 @@ def query_command(
     # A bar would be in the way of rows that come while Spark still works.
     is_row_by_row = form in WRITERS and output is None and not job.is_json
     with job.session(progress=not (is_row_by_row and sys.stdout.isatty())) as spark:
-        return _give(QueryRun(spark, request), form, output, is_json=job.is_json)
+        rows = RowForm(form, job.zone, None if full_width else CELL_WIDTH_MAX)
+        return _give(QueryRun(spark, request), rows, output, is_json=job.is_json)
 
 
 def _form_of(output: Path | None) -> str:
@@ -109,25 +126,35 @@ def _form_of(output: Path | None) -> str:
 def _check_output(output: Path | None, form: str) -> None:
     """Refuse what could only fail after the work is done."""
     if output is None:
-        if form == "parquet":
-            raise click.UsageError("Parquet needs --output, a new directory")
+        if form in _BY_SPARK:
+            raise click.UsageError(f"{form.capitalize()} needs --output, {_BY_SPARK[form]}")
     elif output.exists():
         raise click.UsageError(f"there is a {printable(str(output))} already")
     elif not output.absolute().parent.is_dir():
         raise click.UsageError(f"there is no {printable(str(output.absolute().parent))}")
 
 
-def _give(run: "QueryRun", form: str, output: Path | None, *, is_json: bool) -> JobOutcome:
+@dataclass(frozen=True, slots=True)
+class RowForm:
+    """How rows are written."""
+
+    name: str
+    zone: tzinfo
+    cell_width_max: int | None
+
+
+def _give(run: "QueryRun", form: RowForm, output: Path | None, *, is_json: bool) -> JobOutcome:
     """Write the rows; return what there is to say about them."""
     columns = run.table.columns
-    if form in ("jsonl", "parquet") or is_json:
+    if form.name in ("json", "jsonl", "parquet", "arrow") or is_json:
         _refuse_twins(columns)
     more: dict[str, object] = {}
-    if form == "parquet":
+    if form.name in _BY_SPARK:
         assert output is not None
-        run.write_parquet(str(output.absolute()))
+        write = run.write_parquet if form.name == "parquet" else run.write_arrow
+        write(str(output.absolute()))
     elif is_json and output is None:
-        more["rows"] = [json_object(columns, row) for row in run.rows()]
+        more["rows"] = [json_object(columns, row, form.zone) for row in run.rows()]
     else:
         with _target(output) as target:
             _write_rows(run, form, target)
@@ -165,12 +192,13 @@ def _target(output: Path | None) -> Iterator[TextIO]:
         unfinished.unlink(missing_ok=True)
 
 
-def _write_rows(run: "QueryRun", form: str, target: TextIO) -> None:
+def _write_rows(run: "QueryRun", form: RowForm, target: TextIO) -> None:
     columns = run.table.columns
-    if form in WRITERS:
-        WRITERS[form](columns, run.rows(), target)
+    if form.name in WRITERS:
+        WRITERS[form.name](columns, run.rows(), target, form.zone)
         return
-    for text in table_lines(columns, run.rows()):
+    lines = table_lines(columns, run.rows(), zone=form.zone, cell_width_max=form.cell_width_max)
+    for text in lines:
         target.write(f"{text}\n")
 
 

@@ -1,19 +1,20 @@
 """``flintmq pipeline replay``: stored messages, sent to a cluster again."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from flintmq.cli.output.text import plural, printable
+from flintmq.cli.output.text import plural, printable, time_text
 from flintmq.cli.pipeline.input_options import check_paths, secrets
 from flintmq.cli.pipeline.job import Job
 from flintmq.cli.pipeline.job_frame import JobOutcome, job_command
 from flintmq.cli.pipeline.job_options import absolute, on_corrupt_option, parse_pairs, rate_option
 from flintmq.cli.pipeline.report_tables import table_texts
 from flintmq.cli.pipeline.report_text import damage_lines
+from flintmq.spark.jobs.query.sql_shape import check_condition_shape
 
 if TYPE_CHECKING:
     from flintmq.spark.jobs.replay.message_replay import ReplayReport
@@ -83,11 +84,13 @@ def replay_command(
     from flintmq.spark.sink.sink_options import parse_sink_options
 
     check_paths(sources, allows_archive=True)
+    if where is not None:
+        check_condition_shape(where)
     request = ReplayRequest(
         sources=sources,
         topics=renamed(topics),
-        start_ms=_time("--from", start),
-        end_ms=_time("--until", end),
+        start_ms=_time("--from", start, job.zone),
+        end_ms=_time("--until", end, job.zone),
         where=where,
         rate=rate,
         on_corrupt=OnCorrupt(on_corrupt),
@@ -103,7 +106,9 @@ def replay_command(
             state=None if state is None else state.absolute(),
             dry_run=dry_run,
         )
-    return JobOutcome(report=report, lines=_replay_lines(report), has_losses=report.damages.is_loss)
+    return JobOutcome(
+        report=report, lines=_replay_lines(report, job.zone), has_losses=report.damages.is_loss
+    )
 
 
 def renamed(texts: tuple[str, ...]) -> dict[str, str]:
@@ -119,27 +124,27 @@ def renamed(texts: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _time(name: str, text: str | None) -> int | None:
+def _time(name: str, text: str | None, zone: tzinfo) -> int | None:
     from flintmq.spark.errors import OptionError
     from flintmq.spark.options.option_values import parse_time
 
     if text is None:
         return None
     try:
-        return parse_time(name, {name: text})
+        return parse_time(name, {name: text}, zone)
     except OptionError as error:
         raise click.UsageError(printable(str(error))) from error
 
 
-def _replay_lines(report: "ReplayReport") -> Iterator[str]:
+def _replay_lines(report: "ReplayReport", zone: tzinfo) -> Iterator[str]:
     rows = [
         (
             one.topic,
             one.target,
             str(one.message_count),
             str(one.queue_count),
-            _moment(one.first_ms),
-            _moment(one.last_ms),
+            time_text(one.first_ms, zone),
+            time_text(one.last_ms, zone),
         )
         for one in report.topics
     ]
@@ -155,9 +160,3 @@ def _replay_lines(report: "ReplayReport") -> Iterator[str]:
     how = "went on: " if report.is_resumed else ""
     batches = "batch" if report.batch_count == 1 else "batches"
     yield f"{how}{words}, {report.batch_count} {batches} sent now, all acknowledged"
-
-
-def _moment(ms: int | None) -> str:
-    if ms is None:
-        return ""
-    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"

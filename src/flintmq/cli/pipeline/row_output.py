@@ -1,4 +1,4 @@
-"""Rows of an answer as a table, as CSV, as lines of JSON."""
+"""Rows of an answer as a table, one below the other, as CSV and as JSON."""
 
 import base64
 import csv
@@ -7,20 +7,28 @@ import decimal
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, tzinfo
 from typing import Final, TextIO
 
-from flintmq.cli.output.text import printable
+from flintmq.cli.output.text import moment_text, printable
 
 CELL_WIDTH_MAX: Final = 60
 Row = Sequence[object]
 
 
-def table_lines(columns: Sequence[str], rows: Iterable[Row]) -> Iterator[str]:
+def table_lines(
+    columns: Sequence[str],
+    rows: Iterable[Row],
+    *,
+    zone: tzinfo = UTC,
+    cell_width_max: int | None = CELL_WIDTH_MAX,
+) -> Iterator[str]:
     """Yield the lines of a table whose columns are as wide as what is in them.
 
-    All rows are looked at first: a table is for a limited number of them.
+    Cells are cut to a width that leaves room for others, unless that is None.  All rows are looked
+    at first: a table is for a limited number of them.
     """
-    cells = [[text_cell(value) for value in row] for row in rows]
+    cells = [[text_cell(value, zone, cell_width_max) for value in row] for row in rows]
     heads = [printable(name) for name in columns]
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
     numeric = [
@@ -39,33 +47,67 @@ def table_lines(columns: Sequence[str], rows: Iterable[Row]) -> Iterator[str]:
     yield from map(line, cells)
 
 
-def write_csv(columns: Sequence[str], rows: Iterable[Row], target: TextIO) -> None:
+def write_vertical(
+    columns: Sequence[str], rows: Iterable[Row], target: TextIO, zone: tzinfo = UTC
+) -> None:
+    """Write each row as lines of a name and a value, which is not cut."""
+    heads = [printable(name) for name in columns]
+    width = max(map(len, heads), default=0)
+    for number, row in enumerate(rows, start=1):
+        target.write(f"-- row {number} {'-' * max(2, width)}\n")
+        for head, value in zip(heads, row, strict=True):
+            target.write(f"{head.ljust(width)}  {text_cell(value, zone, None)}".rstrip() + "\n")
+
+
+def write_csv(
+    columns: Sequence[str], rows: Iterable[Row], target: TextIO, zone: tzinfo = UTC
+) -> None:
     """Write a head line and the rows; null is nothing, and what is nested is JSON."""
     writer = csv.writer(target, lineterminator="\n")
     writer.writerow(columns)
     for row in rows:
-        writer.writerow([_csv_cell(value) for value in row])
+        writer.writerow([_csv_cell(value, zone) for value in row])
 
 
-def write_json_lines(columns: Sequence[str], rows: Iterable[Row], target: TextIO) -> None:
+def write_json_lines(
+    columns: Sequence[str], rows: Iterable[Row], target: TextIO, zone: tzinfo = UTC
+) -> None:
     """Write one object a line."""
     for row in rows:
-        target.write(json.dumps(json_object(columns, row), separators=(",", ":")) + "\n")
+        target.write(_json_text(columns, row, zone) + "\n")
 
 
-WRITERS: Final[dict[str, Callable[[Sequence[str], Iterable[Row], TextIO], None]]] = {
+def write_json(
+    columns: Sequence[str], rows: Iterable[Row], target: TextIO, zone: tzinfo = UTC
+) -> None:
+    """Write one list of objects."""
+    target.write("[")
+    for number, row in enumerate(rows):
+        target.write((",\n" if number else "\n") + _json_text(columns, row, zone))
+    target.write("\n]\n")
+
+
+def _json_text(columns: Sequence[str], row: Row, zone: tzinfo) -> str:
+    return json.dumps(json_object(columns, row, zone), separators=(",", ":"))
+
+
+Writer = Callable[[Sequence[str], Iterable[Row], TextIO, tzinfo], None]
+WRITERS: Final[dict[str, Writer]] = {
     "csv": write_csv,
+    "json": write_json,
     "jsonl": write_json_lines,
+    "vertical": write_vertical,
 }
+"""The forms in which rows are written one by one, as they come."""
 
 
-def json_object(columns: Sequence[str], row: Row) -> dict[str, object]:
+def json_object(columns: Sequence[str], row: Row, zone: tzinfo = UTC) -> dict[str, object]:
     """Return a row as an object of JSON."""
-    return {name: json_value(value) for name, value in zip(columns, row, strict=True)}
+    return {name: json_value(value, zone) for name, value in zip(columns, row, strict=True)}
 
 
-def json_value(value: object) -> object:
-    """Return a value of Spark as JSON has it: bytes in base64, times in ISO form and UTC."""
+def json_value(value: object, zone: tzinfo = UTC) -> object:
+    """Return a value of Spark as JSON has it: bytes in base64, times in ISO form with offset."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -74,22 +116,23 @@ def json_value(value: object) -> object:
         case bytes() | bytearray():
             return base64.b64encode(value).decode("ascii")
         case datetime.datetime():
-            return _moment(value)
+            # PySpark hands an instant over in the time of this machine, without saying so.
+            return moment_text(value, zone)
         case datetime.date() | datetime.time():
             return value.isoformat()
         case decimal.Decimal():
             return str(value)
         case dict():
-            return {str(key): json_value(item) for key, item in value.items()}
+            return {str(key): json_value(item, zone) for key, item in value.items()}
         case tuple() if hasattr(value, "asDict"):
-            return {name: json_value(item) for name, item in value.asDict().items()}
+            return {name: json_value(item, zone) for name, item in value.asDict().items()}
         case list() | tuple():
-            return [json_value(item) for item in value]
+            return [json_value(item, zone) for item in value]
     return str(value)
 
 
-def text_cell(value: object) -> str:
-    """Return a value fit for a terminal, cut to a width that leaves room for others."""
+def text_cell(value: object, zone: tzinfo = UTC, width_max: int | None = CELL_WIDTH_MAX) -> str:
+    """Return a value fit for a terminal, cut to a width."""
     if value is None:
         text = "-"
     elif isinstance(value, bytes | bytearray):
@@ -97,23 +140,19 @@ def text_cell(value: object) -> str:
     elif isinstance(value, str):
         text = printable(value)
     else:
-        plain = json_value(value)
+        plain = json_value(value, zone)
         text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
         text = printable(text)
-    return text if len(text) <= CELL_WIDTH_MAX else text[: CELL_WIDTH_MAX - 1] + "…"
+    if width_max is None or len(text) <= width_max:
+        return text
+    return text[: width_max - 1] + "…"
 
 
-def _csv_cell(value: object) -> object:
-    plain = json_value(value)
+def _csv_cell(value: object, zone: tzinfo) -> object:
+    plain = json_value(value, zone)
     if isinstance(plain, bool | dict | list):
         return json.dumps(plain)
     return plain
-
-
-def _moment(value: datetime.datetime) -> str:
-    # PySpark hands an instant over in the time of this machine, without saying so.
-    moment = value.astimezone(datetime.UTC).isoformat(timespec="microseconds")
-    return moment.removesuffix("+00:00").removesuffix("000") + "Z"
 
 
 def _is_number(text: str) -> bool:

@@ -1,6 +1,7 @@
 """``flintmq pipeline stats``: what is in stores or topics, as tables and as pictures."""
 
 from collections.abc import Iterator
+from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Final
 
@@ -78,7 +79,7 @@ def stats_command(
     from flintmq.spark.jobs.job_input import LiveInput
     from flintmq.spark.jobs.stats.topic_stats import StatsRequest, measure
 
-    live = check_source(directories, namesrv, topics, extra)
+    live = check_source(directories, namesrv, topics, extra, zone=job.zone)
     if live is not None:
         refuse_set_aside(set_aside)
         request = StatsRequest(source=LiveInput(live), top=top, keys=not without_keys)
@@ -95,7 +96,7 @@ def stats_command(
         plot_stats(report, plot)
     return JobOutcome(
         report=with_members(report, complete=not report.damages.is_loss),
-        lines=stats_lines(report),
+        lines=stats_lines(report, job.zone),
         has_losses=report.damages.is_loss,
     )
 
@@ -113,19 +114,19 @@ def _check_plot(path: Path) -> None:
         raise click.UsageError(f"there is no {printable(str(path.absolute().parent))}")
 
 
-def stats_lines(report: StatsReport) -> Iterator[str]:
+def stats_lines(report: StatsReport, zone: tzinfo = UTC) -> Iterator[str]:
     """Yield the report as tables."""
     total = report.total
     for path in report.directories:
         yield f"store     {printable(path)}"
     yield f"messages  {total.message_count}, {size_text(total.byte_count)}{_rate(total)}"
-    yield f"stored    {time_text(total.first_time)} to {time_text(total.last_time)}"
+    yield f"stored    {time_text(total.first_time, zone)} to {time_text(total.last_time, zone)}"
     yield (
         f"sizes     {total.size_min} to {total.size_max} bytes, median {total.size_median}, "
         f"mean {total.size_mean:.0f}"
     )
     yield from damage_lines(report.damages)
-    for title, heads, rows, count in _tables(report):
+    for title, heads, rows, count in _tables(report, zone):
         yield from table_texts(title, heads, rows, count)
 
 
@@ -162,7 +163,7 @@ def _rate(volume: Volume) -> str:
     return "" if volume.rate is None else f", {_plain(volume.rate)} a second"
 
 
-def _tables(report: StatsReport) -> Iterator[tuple[str, Heads, list[list[str]], int]]:
+def _tables(report: StatsReport, zone: tzinfo) -> Iterator[tuple[str, Heads, list[list[str]], int]]:
     """Yield title, heads, rows and the number of rows there are in all, table by table."""
     kinds = [
         [one.kind.value, str(one.topic_count), str(one.message_count), size_text(one.byte_count)]
@@ -186,7 +187,8 @@ def _tables(report: StatsReport) -> Iterator[tuple[str, Heads, list[list[str]], 
     yield "tags", ("topic", "tag", *_VOLUME), tags, report.tags.count
     last = report.hours.items[-HOURS_SHOWN:]
     hours = [
-        [time_text(one.hour), str(one.message_count), size_text(one.byte_count)] for one in last
+        [time_text(one.hour, zone), str(one.message_count), size_text(one.byte_count)]
+        for one in last
     ]
     yield "last hours", ("hour", ">messages", ">bytes"), hours, report.hours.count
     lags = [

@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,7 @@ from flintmq.cli.pipeline.job import Job
 from flintmq.cli.pipeline.job_frame import JobOutcome, job_command
 from flintmq.cli.pipeline.job_options import accept_loss_option, available_now_option
 from flintmq.cli.pipeline.row_output import WRITERS, table_lines
+from flintmq.spark.jobs.query.sql_shape import check_query_shape
 from flintmq.spark.runtime.failures import LoggedError
 
 if TYPE_CHECKING:
@@ -91,8 +93,10 @@ def stream_command(
         trigger_seconds=every,
         available_now=available_now,
     )
-    source = live_source(namesrv, topics, extra)
-    rows_to = _target(target, is_json=job.is_json)
+    source = live_source(namesrv, topics, extra, zone=job.zone)
+    if sql is not None:
+        check_query_shape(sql)
+    rows_to = _target(target, job.zone, is_json=job.is_json)
     check_target(source, rows_to)
     with (
         stopping() as ended,
@@ -103,24 +107,24 @@ def stream_command(
     return JobOutcome(has_losses=bool(made.missing_count))
 
 
-def _target(text: str, *, is_json: bool) -> "StreamTarget":
+def _target(text: str, zone: tzinfo, *, is_json: bool) -> "StreamTarget":
     from flintmq.spark.jobs.stream.stream_job import StreamTarget
 
     if text == CONSOLE:
-        return StreamTarget(rows=lambda table, _: _show(table, is_json=is_json))
+        return StreamTarget(rows=lambda table, _: _show(table, zone, is_json=is_json))
     if text.startswith(TOPIC_PREFIX):
         return StreamTarget(topic=text.removeprefix(TOPIC_PREFIX))
     return StreamTarget(parquet=str(Path(text).absolute()))
 
 
-def _show(table: "Table", *, is_json: bool) -> None:
+def _show(table: "Table", zone: tzinfo, *, is_json: bool) -> None:
     rows = table.limit(SHOWN_MAX).collect()
     if not rows:
         return
     if is_json:
-        WRITERS["jsonl"](table.columns, iter(rows), sys.stdout)
+        WRITERS["jsonl"](table.columns, iter(rows), sys.stdout, zone)
     else:
-        for text in table_lines(table.columns, iter(rows)):
+        for text in table_lines(table.columns, iter(rows), zone=zone):
             write_line(text)
     sys.stdout.flush()
 

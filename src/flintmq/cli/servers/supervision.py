@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-START_TIMEOUT_S: Final = 120
+START_WORD_S: Final = 60
+"""How often a word is said about a broker that is not up yet.
+
+It may be recovering a large store: to end it would only make it begin again.
+"""
 STOP_TIMEOUT_S: Final = 60
 RESTART_COUNT_MAX: Final = 6
 """Restarts in a row of a broker that does not last; with the delays they take a minute."""
@@ -200,19 +204,27 @@ class _BrokerProcess:
     async def booted(self) -> str:
         """Return the address of the broker once it is up."""
         assert self._process.stdout is not None
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(START_TIMEOUT_S):
-                async for line in self._process.stdout:
-                    text = line.decode("utf-8", "replace")
-                    if (shown := _METRICS.match(text)) is not None:
-                        self.metrics = shown["address"]
-                    found = _BOOTED.search(text)
-                    if found is not None:
-                        self._reader = asyncio.create_task(self._drain())
-                        return found["address"]
-                code = await self._process.wait()
-                raise ProcessEndedError(f"{self.name} did not start: exit code {code}")
-        raise ProcessEndedError(f"{self.name} was not up within {START_TIMEOUT_S} s")
+        patience = asyncio.create_task(self._say_that_it_starts())
+        try:
+            async for line in self._process.stdout:
+                text = line.decode("utf-8", "replace")
+                if (shown := _METRICS.match(text)) is not None:
+                    self.metrics = shown["address"]
+                found = _BOOTED.search(text)
+                if found is not None:
+                    self._reader = asyncio.create_task(self._drain())
+                    return found["address"]
+        finally:
+            patience.cancel()
+        code = await self._process.wait()
+        raise ProcessEndedError(f"{self.name} did not start: exit code {code}")
+
+    async def _say_that_it_starts(self) -> None:
+        began = asyncio.get_running_loop().time()
+        while True:
+            await asyncio.sleep(START_WORD_S)
+            waited_s = asyncio.get_running_loop().time() - began
+            logger.warning("broker not up yet: name=%s waited_s=%d", self.name, waited_s)
 
     async def _drain(self) -> None:
         assert self._process.stdout is not None

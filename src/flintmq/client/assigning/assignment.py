@@ -113,8 +113,7 @@ class Assignment:
         if all(queue.topic in kept for queue in self.queues):
             return
         async with self._changing:
-            for queue in [queue for queue in self.queues if queue.topic not in kept]:
-                await self._give_up(queue)
+            await self._give_up([queue for queue in self.queues if queue.topic not in kept])
 
     def _plan_retry(self, *, is_complete: bool) -> None:
         """Rebalance again soon if a topic, a broker or a lock was missing."""
@@ -137,8 +136,7 @@ class Assignment:
             now_ms=self._now_ms(),
             needs_lock=self._locks is not None,
         )
-        for queue in change.dropped:
-            await self._give_up(queue)
+        await self._give_up(change.dropped)
         added = [queue for queue in change.added if queue not in self._handing_over]
         locked_ms = self._now_ms()
         if self._locks is not None and added:
@@ -199,17 +197,20 @@ class Assignment:
 
     # -- giving up ---------------------------------------------------------------------------
 
-    async def _give_up(self, queue: MessageQueue) -> None:
-        one = self.queues.pop(queue)
-        one.drop()
+    async def _give_up(self, queues: Collection[MessageQueue]) -> None:
+        """Give queues up, side by side: a broker that does not answer takes its time only once."""
+        dropped = [self.queues.pop(queue) for queue in queues]
+        for one in dropped:
+            one.drop()
         if self._locks is None:
-            await self._hand_over(one)
+            await asyncio.gather(*map(self._hand_over, dropped))
             return
         # A running batch may take long, and other queues must not wait for it.
-        self._handing_over[queue] = one
-        task = asyncio.create_task(self._hand_over(one), name=f"hand over {queue}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        for one in dropped:
+            self._handing_over[one.queue] = one
+            task = asyncio.create_task(self._hand_over(one), name=f"hand over {one.queue}")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _hand_over(self, one: AssignedQueue) -> None:
         """Commit and unlock, so that the next owner starts behind what was handled here."""
@@ -230,8 +231,7 @@ class Assignment:
     async def assign(self, queues: Collection[MessageQueue]) -> None:
         """Take up exactly these queues, whatever other members have."""
         async with self._changing:
-            for queue in [queue for queue in self.queues if queue not in queues]:
-                await self._give_up(queue)
+            await self._give_up([queue for queue in self.queues if queue not in queues])
             new, now_ms = sorted(set(queues) - self.queues.keys()), self._now_ms()
             await asyncio.gather(*(self._take_up(queue, now_ms) for queue in new))
 

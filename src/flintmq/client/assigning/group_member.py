@@ -6,9 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from flintmq.client.assigning.subscriptions import Subscriptions
-from flintmq.client.client_user import ClientUser
 from flintmq.client.namespaces import wrap
 from flintmq.client.options import checked_group
+from flintmq.client.searching.message_finder import MessageFinder
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from flintmq.model.subscription import Subscription
 
 
-class GroupMember(ClientUser):
+class GroupMember(MessageFinder):
     """A consumer that shares the queues of its topics with the other members of its group."""
 
     _assignment: Assignment
@@ -56,11 +56,12 @@ class GroupMember(ClientUser):
         """Return the subscription to a topic."""
         return self.topics.get(topic)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a coroutine in the background until it or this consumer ends."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _cancel_tasks(self) -> None:
         for task in self._tasks:

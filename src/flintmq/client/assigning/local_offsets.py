@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from flintmq.client.assigning.offset_store import NotedOffsets, RemoteOffsets
-from flintmq.client.errors import UsageError
+from flintmq.client.errors import ClientError, UsageError
 from flintmq.client.options import ClientOptions
 from flintmq.format import fastjson
 from flintmq.format.errors import StateTextError
@@ -69,6 +69,12 @@ class LocalOffsets(NotedOffsets):
 
     async def persist(self, queues: Collection[MessageQueue]) -> None:
         """Write the file, with all queues ever consumed from, if an offset has moved."""
+        try:
+            self._write()
+        except OSError as error:
+            logger.warning("offsets not written: file=%s reason=%s", self._path, error)
+
+    def _write(self) -> None:
         if self._offsets == self._written:
             return
         rows = [
@@ -80,19 +86,18 @@ class LocalOffsets(NotedOffsets):
             }
             for queue, offset in sorted(self._offsets.items())
         ]
-        try:
-            replace_durably(self._path, json.dumps({"offsets": rows}, indent=1).encode())
-        except OSError as error:
-            logger.warning("offsets not written: file=%s reason=%s", self._path, error)
-        else:
-            self._written = dict(self._offsets)
+        replace_durably(self._path, json.dumps({"offsets": rows}, indent=1).encode())
+        self._written = dict(self._offsets)
 
     async def commit(
         self, queue: MessageQueue, offset: int, *, increase_only: bool = False
     ) -> None:
         """Note one offset and write the file."""
         self.update(queue, offset, increase_only=increase_only)
-        await self.persist([queue])
+        try:
+            self._write()
+        except OSError as error:
+            raise ClientError(f"offsets not written to {self._path}: {error}") from error
 
     def forget(self, queue: MessageQueue) -> None:
         """Keep the offset: no broker has a copy of it."""

@@ -7,7 +7,7 @@ import logging
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, Protocol
 
-from flintmq.client.errors import NotFoundError
+from flintmq.client.errors import NotFoundError, UsageError
 from flintmq.client.wall_clock import monotonic_ms
 from flintmq.errors import FlintError
 from flintmq.format.wire.codes import RequestCode
@@ -27,9 +27,16 @@ logger = logging.getLogger(__name__)
 
 TIMEOUT_MS: Final = 5000
 NOTHING_COMMITTED: Final = -1
+OFFSET_MAX: Final = (1 << 63) - 1
 
 KNOWN_FOR_MS: Final = 30_000
 """How long a member relies on what a broker has told it of the group's progress."""
+
+
+def check_offset(offset: int) -> None:
+    """Raise UsageError for what cannot be the offset of a message that a user wants next."""
+    if not isinstance(offset, int) or not 0 <= offset <= OFFSET_MAX:
+        raise UsageError(f"an offset to be committed is a number from 0 on, not {offset!r}")
 
 
 class OffsetStore(Protocol):

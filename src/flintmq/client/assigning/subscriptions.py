@@ -34,16 +34,31 @@ class Subscriptions:
 
     def add(self, topic: str, expression: str = EVERYTHING, expression_type: str = TAG) -> None:
         """Subscribe to a topic; UsageError if the expression is not valid."""
+        one = self._make(topic, expression, expression_type)
+        self._by_topic[one.topic] = one
+
+    def _make(self, topic: str, expression: str, expression_type: str) -> Subscription:
         name = wrap(self._namespace, topic)
         try:
-            self._by_topic[name] = build_subscription(
-                name, expression, expression_type, version=wall_ms()
-            )
+            return build_subscription(name, expression, expression_type, version=wall_ms())
         except ExpressionError as error:
             raise UsageError(f"{topic}: {error}") from error
 
-    def put(self, one: Subscription) -> None:
-        """Put a subscription in, in place of that to the same topic."""
+    async def subscribe(
+        self, client: ClientInstance, group: str, topic: str, expression: str, expression_type: str
+    ) -> None:
+        """Subscribe to a topic if a broker can serve that; otherwise all stays as it was.
+
+        Raises:
+            UsageError: the expression is not valid.
+            ResponseError: a broker cannot serve it; the remark says why.
+            ClientError, RemotingError: no broker could be asked.
+        """
+        one = self._make(topic, expression, expression_type)
+        await self._check(one, client, group)
+        before = self._by_topic.get(one.topic)
+        if before is not None:
+            one = dataclasses.replace(one, version=max(one.version, before.version + 1))
         self._by_topic[one.topic] = one
 
     def remove(self, topic: str) -> Subscription | None:
@@ -78,18 +93,22 @@ class Subscriptions:
             ClientError, RemotingError: no broker could be asked.
         """
         for one in self:
-            await client.routes.subscribe_queues(one.topic)
-            if one.is_tag:
-                continue
-            address = client.routes.any_broker(one.topic)
-            if address is None:
-                continue  # The topic is not there yet.
-            body = {
-                "clientId": client.client_id,
-                "group": group,
-                "subscriptionData": subscription_to_json(one),
-            }
-            await client.call(address, RequestCode.CHECK_CLIENT_CONFIG, None, dumps_body(body))
+            await self._check(one, client, group)
+
+    @staticmethod
+    async def _check(one: Subscription, client: ClientInstance, group: str) -> None:
+        await client.routes.subscribe_queues(one.topic)
+        if one.is_tag:
+            return
+        address = client.routes.any_broker(one.topic)
+        if address is None:
+            return  # The topic is not there yet.
+        body = {
+            "clientId": client.client_id,
+            "group": group,
+            "subscriptionData": subscription_to_json(one),
+        }
+        await client.call(address, RequestCode.CHECK_CLIENT_CONFIG, None, dumps_body(body))
 
     async def compare(self, client: ClientInstance, group: str) -> None:
         """Warn if members of the group have different subscriptions, as far as brokers know.

@@ -44,13 +44,14 @@ class HookedRunner:
         for hook in self._hooks:
             try:
                 hook.before_consume(messages)
-            except Exception:
+            except BaseException:
+                # As that of a handler it has an outcome: none of it may end the loop.
                 logger.exception("a hook has failed before a handler: %r", hook)
         outcome = await self._runner.run(messages)
         for hook in self._hooks:
             try:
                 hook.after_consume(messages, outcome)
-            except Exception:
+            except BaseException:
                 # What became of the messages is for the handler to say.
                 logger.exception("a hook has failed after a handler: %r", hook)
         return outcome
@@ -62,7 +63,7 @@ def is_wanted(message: ReceivedMessage, filters: Sequence[MessageFilter]) -> boo
         try:
             if not keeps(message):
                 return False
-        except Exception:
+        except BaseException:
             # A message must not be lost because a filter is broken.
             logger.exception("a filter has failed: %r", keeps)
     return True

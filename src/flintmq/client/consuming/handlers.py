@@ -19,6 +19,7 @@ from flintmq.client.consuming.handler_threads import HandlerThreads
 from flintmq.client.errors import UsageError
 from flintmq.client.field_types import check_field_types
 from flintmq.client.messaging.messages import ReceivedMessage
+from flintmq.client.own_threads import is_own_end
 
 logger = logging.getLogger(__name__)
 
@@ -166,17 +167,11 @@ class HandlerRunner:
         task = asyncio.current_task()
         try:
             return _outcome(await self._handler(given))
-        except GeneratorExit as error:
-            if not _is_running(task):
-                raise
-            return Outcome(ConsumeResult.LATER, error)
-        except asyncio.CancelledError as error:
-            if task is not None and task.cancelling():
-                raise
-            # Something that the handler waited for was cancelled, not the consumer.
-            return Outcome(ConsumeResult.LATER, error)
         except BaseException as error:
-            # SystemExit and KeyboardInterrupt of a task would end the loop.
+            # SystemExit and KeyboardInterrupt of a task would end the loop.  A cancellation that is
+            # not our own is that of something that the handler waited for.
+            if is_own_end(error, task):
+                raise
             return Outcome(ConsumeResult.LATER, error)
 
     def close(self, *, wait: bool) -> None:
@@ -195,11 +190,3 @@ def _outcome(value: object) -> Outcome:
     if value is not False:
         logger.warning("a handler returned a %s; None, True or SUCCESS mean handled", type(value))
     return Outcome(ConsumeResult.LATER)
-
-
-def _is_running(task: asyncio.Task[Any] | None) -> bool:
-    """Return whether a task runs now; otherwise Python throws its coroutine away."""
-    try:
-        return asyncio.current_task() is task
-    except RuntimeError:
-        return False

@@ -19,22 +19,22 @@ from flintmq.client.consuming.consume_hooks import (
     is_wanted,
 )
 from flintmq.client.consuming.consume_statistics import ConsumeStatistics
-from flintmq.client.consuming.consume_trace import ConsumeTrace
 from flintmq.client.consuming.handler_stop import HandlerStop
 from flintmq.client.consuming.handlers import Handler, HandlerRunner, Outcome, is_in_handler_of
 from flintmq.client.consuming.orderly_service import OrderlyService
 from flintmq.client.consuming.push_settings import PushArguments, PushSettings
 from flintmq.client.consuming.running_info import serve_admin
+from flintmq.client.consuming.traced_runner import TracedRunner
 from flintmq.client.errors import UsageError
 from flintmq.client.keywords import KeywordSorter
 from flintmq.client.messaging.message_decoding import with_user_topic
 from flintmq.client.options import ClientOptions
 from flintmq.client.own_threads import call_in_thread
+from flintmq.client.pulling.consume_trace import ConsumeTrace
 from flintmq.client.pulling.queue_pulling import PullRules, QueuePulling
 from flintmq.client.pulling.send_back import SendBack
 from flintmq.client.stop_signals import stopping_signals
 from flintmq.client.wall_clock import wall_ms
-from flintmq.errors import FlintError
 from flintmq.format.wire.bodies.heartbeat import CONSUME_TYPES, ConsumerData
 from flintmq.model.subscription import EVERYTHING, TAG
 from flintmq.model.topics import RETRY_PREFIX
@@ -162,10 +162,11 @@ class AsyncPushConsumer(GroupMember):
         send_back = None
         if self.rules.is_clustering:
             send_back = SendBack(client, self.group, times_max=settings.reconsume_times_max)
+        runner: HandlerCaller = self._runner
         if settings.trace:
-            self._trace = ConsumeTrace(self._runner, client, self.group, topic=settings.trace_topic)
+            self._trace = ConsumeTrace(client, self.group, topic=settings.trace_topic)
+            runner = TracedRunner(self._runner, self._trace)
         kind: type[ConsumeService] = OrderlyService if settings.orderly else ConcurrentService
-        runner: HandlerCaller = self._trace or self._runner
         return kind(
             HookedRunner(runner, self._hooks) if self._hooks else runner,
             settings,
@@ -275,15 +276,7 @@ class AsyncPushConsumer(GroupMember):
         All members of a group should have the same subscriptions.
         """
         client = self.client
-        before = self.topics.remove(topic)
-        try:
-            self.topics.add(topic, expression, expression_type)
-            await self.topics.check(client, self.group)
-        except FlintError:
-            self.topics.remove(topic)
-            if before is not None:
-                self.topics.put(before)
-            raise
+        await self.topics.subscribe(client, self.group, topic, expression, expression_type)
         await client.heartbeat()
         await self.rebalance()
 
@@ -343,7 +336,9 @@ class AsyncPushConsumer(GroupMember):
 
     async def move(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Consume queues from given offsets on; those of other members are left alone."""
-        await self._assignment.move(offsets)
+        # The broker that asks may be gone before the queues are restarted: then whoever serves its
+        # request is cancelled, and queues would stay dropped.
+        await asyncio.shield(self._spawn(self._assignment.move(offsets)))
 
     async def hand_over(self, message: ReceivedMessage) -> Outcome:
         """Call the handler for one message that did not come by a pull."""

@@ -85,11 +85,8 @@ def check_message(message: CheckedMessage) -> None:
     fault = name_fault(message.topic)
     if fault is not None:
         raise UsageError(fault)
-    body: object = message.body
-    if isinstance(body, str):
-        raise UsageError("body must be bytes, not str: encode it, for example with body.encode()")
-    _check_type("body", body, bytes, bytearray, memoryview)
-    if not body:
+    check_body(message.body)
+    if not message.body:
         raise UsageError("a message needs a body of at least one byte")
     for name in ("tag", "sharding_key"):
         value = getattr(message, name)
@@ -105,6 +102,13 @@ def check_message(message: CheckedMessage) -> None:
     if len(held_by) > 1:
         raise UsageError(f"a message is held back by one of these: {', '.join(held_by)}")
     _check_properties(message.properties)
+
+
+def check_body(body: object) -> None:
+    """Raise UsageError for a body that is not made of bytes."""
+    if isinstance(body, str):
+        raise UsageError("body must be bytes, not str: encode it, for example with body.encode()")
+    _check_type("body", body, bytes, bytearray, memoryview)
 
 
 def _check_type(name: str, value: object, *kinds: type) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from flintmq.client.errors import RequestTimeoutError, UsageError
 from flintmq.client.messaging.envelope import Envelope
+from flintmq.client.messaging.message_checks import check_body
 from flintmq.client.messaging.messages import RECEIVED_BODY_SIZE_MAX, ReceivedMessage
 from flintmq.client.wall_clock import wall_ms
 from flintmq.format.compression import decompress
@@ -111,6 +112,7 @@ def _packed(host: str) -> bytes:
 
 def make_reply_envelope(asked: ReceivedMessage, body: bytes, message_id: str) -> Envelope:
     """Return the envelope of the reply to a request message."""
+    check_body(body)
     cluster = asked.properties.get(names.CLUSTER)
     missing = [
         name
@@ -130,7 +132,7 @@ def make_reply_envelope(asked: ReceivedMessage, body: bytes, message_id: str) ->
     return Envelope(
         topic=f"{cluster}_REPLY_TOPIC",
         code=RequestCode.SEND_REPLY_MESSAGE_V2,
-        body=body,
+        body=bytes(body),
         properties=encode_properties(properties).decode(),
         sys_flag=0,
         flag=0,

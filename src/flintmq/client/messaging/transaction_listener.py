@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
 from flintmq.client.messaging.message_decoding import decode_message
-from flintmq.client.own_threads import call_in_thread
+from flintmq.client.own_threads import call_in_thread, is_own_end
 from flintmq.format.message_id import decode_offset_id
 from flintmq.format.stored.record import decode_record
 from flintmq.format.sys_flag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
@@ -69,12 +70,16 @@ async def ask_listener(
     **keywords: _P.kwargs,
 ) -> TransactionState:
     """Call a listener and return its state; an exception or any other value means UNKNOWN."""
+    task = asyncio.current_task()
     try:
         if inspect.iscoroutinefunction(function):
             state = await function(*arguments, **keywords)
         else:
             state = await call_in_thread("flintmq-listener", function, *arguments, **keywords)
-    except Exception:
+    except BaseException as error:
+        # SystemExit and KeyboardInterrupt of a task would end the loop.
+        if is_own_end(error, task):
+            raise
         logger.exception("transaction listener failed")
         return TransactionState.UNKNOWN
     if isinstance(state, TransactionState):

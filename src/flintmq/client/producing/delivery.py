@@ -20,6 +20,7 @@ from flintmq.client.routing.route_causes import explain_no_route
 from flintmq.client.wall_clock import monotonic_ms
 from flintmq.errors import FlintError
 from flintmq.format.wire.codes import ResponseCode
+from flintmq.remoting import ConnectError, ConnectionLostError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -159,6 +160,8 @@ class Delivery:
             except FlintError as error:
                 if not _may_retry(error, is_free=is_free):
                     raise
+                if isinstance(error, ConnectError | ConnectionLostError):
+                    self._client.fetch_route_soon(envelope.topic)
                 failures.append(f"{queue.broker_name}: {error}")
                 continue
             if result.ok or not self._rules.retry_when_not_stored_ok:

@@ -7,7 +7,6 @@ import itertools
 import logging
 from typing import TYPE_CHECKING, Final, Protocol, Unpack
 
-from flintmq.client.client_user import ClientUser
 from flintmq.client.deadline import Deadline
 from flintmq.client.errors import ClientError, UsageError
 from flintmq.client.keywords import KeywordSorter
@@ -35,6 +34,7 @@ from flintmq.client.producing.delivery import Delivery, DeliveryRules
 from flintmq.client.producing.fault_table import FaultTable
 from flintmq.client.producing.producer_settings import ProducerArguments, ProducerSettings
 from flintmq.client.producing.queue_choice import QueueSelector, queue_for_key, selected_queue
+from flintmq.client.searching.message_finder import MessageFinder
 from flintmq.client.tracing.send_trace import SendTrace
 from flintmq.client.tracing.trace import TraceSender
 from flintmq.client.wall_clock import monotonic_ms, wall_ms
@@ -91,7 +91,7 @@ class SendHook(Protocol):
         ...
 
 
-class AsyncProducer(ClientUser):
+class AsyncProducer(MessageFinder):
     """Sends messages of one producer group.
 
     Use it as an async context manager.  ``client`` shares a client with others; without it the
@@ -232,22 +232,17 @@ class AsyncProducer(ClientUser):
         listed = list(messages)
         if not listed:
             return []
-        unique_ids = self.client.unique_ids
         results: list[SendResult] = []
         batches = await self._batches(listed, queue, batch_size, timeout_ms)
-        for target, batch, items in batches:
-            envelope = make_batch_envelope(
-                items,
-                [unique_ids.next() for _ in items],
-                topic=wrap(self.namespace, listed[0].topic),
-                wait=listed[0].wait,
-                extra=self._extra(),
-            )
+        # All of them before the first is sent: one that cannot be sent means that none is.
+        envelopes = [self._seal_batch(batch[0], items) for _, batch, items in batches]
+        for (target, batch, _), envelope in zip(batches, envelopes, strict=True):
             try:
                 result = await self._send_watched(
                     batch, envelope, target, self._deadline(timeout_ms)
                 )
-            except FlintError as error:
+            except Exception as error:
+                # Whatever it is, a hook may have raised it, the caller has to know what is stored.
                 if not results:
                     raise
                 raise BatchFailedError(results, [batch for _, batch, _ in batches]) from error
@@ -430,6 +425,16 @@ class AsyncProducer(ClientUser):
             extra=self._extra() | (extra or {}),
             compression=self.settings.compression,
             compress_from=self.settings.compress_from,
+        )
+
+    def _seal_batch(self, first: Message, items: Sequence[BatchItem]) -> Envelope:
+        unique_ids = self.client.unique_ids
+        return make_batch_envelope(
+            items,
+            [unique_ids.next() for _ in items],
+            topic=wrap(self.namespace, first.topic),
+            wait=first.wait,
+            extra=self._extra(),
         )
 
     # -- lifetime ----------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias, Unpack
@@ -11,11 +12,14 @@ from flintmq.client.assigning.assignment import Assignment
 from flintmq.client.assigning.consume_from import QueueBounds
 from flintmq.client.assigning.group_member import GroupMember
 from flintmq.client.assigning.local_offsets import group_offsets, lasting_options
+from flintmq.client.assigning.offset_store import check_offset
 from flintmq.client.assigning.sharing import SharingRules
 from flintmq.client.errors import UsageError
 from flintmq.client.keywords import KeywordSorter
 from flintmq.client.namespaces import wrap
 from flintmq.client.options import ClientOptions
+from flintmq.client.own_threads import is_own_end
+from flintmq.client.pulling.consume_trace import SUCCESS, ConsumeTrace
 from flintmq.client.pulling.lite_pull_settings import LitePullArguments, LitePullSettings
 from flintmq.client.pulling.poll_cache import PollCache
 from flintmq.client.pulling.queue_pulling import PullRules, QueuePulling
@@ -113,8 +117,23 @@ class AsyncLitePullConsumer(GroupMember):
             now_ms=client.now_ms,
         )
         self._cache = PollCache(self._assignment.queues, self.settings)
+        self._trace: ConsumeTrace | None = None
+        if self.settings.trace:
+            self._trace = ConsumeTrace(client, self.group, topic=self.settings.trace_topic)
+            await self._trace.start()
         if self._is_sharing:
             await self._join(client)
+        else:
+            self._spawn(self._persist_forever())
+
+    async def _persist_forever(self) -> None:
+        """Commit from time to time while nobody else asks for that: until this joins the group."""
+        while not self._is_member:
+            await asyncio.sleep(self.client.options.offset_interval_ms / 1000)
+            try:
+                await self.persist_offsets()
+            except Exception:
+                logger.exception("offsets not committed: group=%s", self.group)
 
     async def _join(self, client: ClientInstance) -> None:
         await self.topics.check(client, self.group)
@@ -130,6 +149,8 @@ class AsyncLitePullConsumer(GroupMember):
             self._note_given()
         await self._assignment.release(closing)
         await self._pulling.close()
+        if self._trace is not None:
+            await self._trace.close(closing)
         await self._leave(client, closing)
 
     async def close(self) -> None:
@@ -142,13 +163,13 @@ class AsyncLitePullConsumer(GroupMember):
         """Share the queues of a topic with the other members of the group."""
         if not self._is_sharing and self._assignment.queues:
             raise UsageError("queues are assigned: a consumer either subscribes or assigns")
-        self.topics.add(topic, expression, expression_type)
+        client = self.client
+        await self.topics.subscribe(client, self.group, topic, expression, expression_type)
         self._is_sharing = True
         if not self._is_member:
-            await self._join(self.client)
+            await self._join(client)
             return
-        await self.topics.check(self.client, self.group)
-        await self.client.heartbeat()
+        await client.heartbeat()
         await self.rebalance()
 
     async def assign(self, queues: Iterable[MessageQueue], expression: str = EVERYTHING) -> None:
@@ -172,7 +193,8 @@ class AsyncLitePullConsumer(GroupMember):
         """Return the queues of a topic, and have a function called whenever they change.
 
         It is asked after every ``route_interval_ms``.  The function is called in the event loop and
-        must not block; what it raises is logged.
+        must not block; a coroutine function may wait, for example for `assign`.  What it raises is
+        logged.
         """
         queues = await self.queues(topic)
         self._spawn(self._watch(topic, listener, set(queues)))
@@ -189,10 +211,20 @@ class AsyncLitePullConsumer(GroupMember):
             if set(queues) == known:
                 continue
             known = set(queues)
-            try:
-                listener(topic, queues)
-            except Exception:
-                logger.exception("a listener for queues has failed: topic=%s", topic)
+            await self._tell(listener, topic, queues)
+
+    @staticmethod
+    async def _tell(listener: QueueListener, topic: str, queues: list[MessageQueue]) -> None:
+        task = asyncio.current_task()
+        try:
+            answer = listener(topic, queues)
+            if inspect.isawaitable(answer):
+                await answer
+        except BaseException as error:
+            # SystemExit and KeyboardInterrupt of a task would end the loop.
+            if is_own_end(error, task):
+                raise
+            logger.exception("a listener for queues has failed: topic=%s", topic)
 
     # -- messages ----------------------------------------------------------------------------
 
@@ -208,7 +240,11 @@ class AsyncLitePullConsumer(GroupMember):
         if timeout_ms < 0 or count_max <= 0:
             raise UsageError("a poll needs a count, and a timeout that is not negative")
         self._note_given()
-        return await self._cache.next_batch(count_max=count_max, timeout_ms=timeout_ms)
+        messages = await self._cache.next_batch(count_max=count_max, timeout_ms=timeout_ms)
+        if self._trace is not None and messages:
+            # Nobody says how the user's handling ends: what is given counts as handled, as in Java.
+            self._trace.begin(messages).ended(SUCCESS)
+        return messages
 
     def _note_given(self) -> None:
         """With ``auto_commit``, count what was given as consumed."""
@@ -282,8 +318,10 @@ class AsyncLitePullConsumer(GroupMember):
         if offsets is None:
             await self._commit_given()
             return
-        for queue in offsets:
-            self._cache.noted(queue)
+        for offset in offsets.values():
+            check_offset(offset)
+        for queue, offset in offsets.items():
+            self._cache.committed(queue, offset)
         await _all(self.offsets.commit(queue, offset) for queue, offset in offsets.items())
 
     async def _commit_given(self) -> None:

@@ -11,6 +11,7 @@ from flintmq.client.errors import UsageError
 from flintmq.client.field_types import check_field_types
 from flintmq.client.options import ClientKeywords
 from flintmq.client.pulling.puller import PULL_COUNT
+from flintmq.model.topics import TRACE_TOPIC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,10 @@ class LitePullSettings:
     """How many bytes of one queue are pulled ahead of the polls."""
     total_count_max: int = 10_000
     """How many messages of all queues together are pulled ahead of the polls."""
+    trace: bool = False
+    """Whether the message trace is told of every message that `poll` gives."""
+    trace_topic: str = TRACE_TOPIC
+    """The topic of the message trace."""
     offset_directory: Path | None = None
     """Where a broadcasting consumer keeps its offsets; by default ``~/.rocketmq_offsets``."""
 
@@ -45,6 +50,8 @@ class LitePullKeywords(TypedDict, total=False):
     queue_count_max: int
     queue_size_max: int
     total_count_max: int
+    trace: bool
+    trace_topic: str
     offset_directory: Path | None
 
 

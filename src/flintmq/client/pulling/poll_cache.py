@@ -29,6 +29,8 @@ class PollCache:
         self._paused: set[MessageQueue] = set()
         self._given: dict[MessageQueue, AssignedQueue] = {}
         self._sought: set[MessageQueue] = set()
+        self._kept_back: dict[MessageQueue, AssignedQueue] = {}
+        """Queues of which the user has committed less than was given."""
         self._turn = 0
         self._arrival = asyncio.Event()
 
@@ -93,6 +95,9 @@ class PollCache:
         # One queue after the other, so that a full one does not keep the rest waiting.
         one = ready[self._turn % len(ready)]
         self._turn += 1
+        if self._given.get(one.queue) is not one:
+            self._sought.discard(one.queue)  # That was before the queue was taken up again.
+        self._kept_back.pop(one.queue, None)
         self._given[one.queue] = one
         messages = one.held.take(count_max)
         one.held.commit()
@@ -105,6 +110,7 @@ class PollCache:
         if queue in self._queues:
             self._given[queue] = self._queues[queue]
             self._sought.add(queue)
+            self._kept_back.pop(queue, None)
 
     def restarted(self, before: AssignedQueue) -> None:
         """Note that a queue was taken up anew at a corrected offset."""
@@ -112,8 +118,8 @@ class PollCache:
             self._given[before.queue] = self._queues[before.queue]
 
     def is_given(self, one: AssignedQueue) -> bool:
-        """Return whether there is progress of a queue that was not noted yet."""
-        return self._given.get(one.queue) is one
+        """Return whether messages of a queue were given that do not count as consumed yet."""
+        return one in (self._given.get(one.queue), self._kept_back.get(one.queue))
 
     def is_sought(self, queue: MessageQueue) -> bool:
         """Return whether the user has moved a queue since its progress was noted."""
@@ -129,6 +135,16 @@ class PollCache:
             for queue, one in self._given.items()
             if self._queues.get(queue) is one
         }
+
+    def committed(self, queue: MessageQueue, offset: int) -> None:
+        """Note up to where the user says that messages given of a queue are consumed.
+
+        The rest of them counts only when further messages are given.
+        """
+        self.noted(queue)
+        one = self._queues.get(queue)
+        if one is not None and offset < one.position:
+            self._kept_back[queue] = one
 
     def noted(self, queue: MessageQueue) -> None:
         """Note that the progress of a queue is known to the offset store."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Unpack
 
 from flintmq.client.assigning.consume_from import QueueBounds
-from flintmq.client.assigning.offset_store import RemoteOffsets
-from flintmq.client.client_user import ClientUser
+from flintmq.client.assigning.offset_store import RemoteOffsets, check_offset
 from flintmq.client.errors import UsageError
 from flintmq.client.keywords import KeywordSorter
 from flintmq.client.namespaces import wrap
 from flintmq.client.options import ClientKeywords, ClientOptions, checked_group
 from flintmq.client.pulling.puller import PULL_COUNT, Puller, PullResult
 from flintmq.client.pulling.send_back import SendBack
+from flintmq.client.searching.message_finder import MessageFinder
 from flintmq.format.subscription import ExpressionError, build_subscription
 from flintmq.model.subscription import EVERYTHING, TAG
 
@@ -26,7 +26,7 @@ COUNT_MAX: Final = 1024
 WAIT_MAX_MS: Final = 60_000
 
 
-class AsyncPullConsumer(ClientUser):
+class AsyncPullConsumer(MessageFinder):
     """Pulls from queues for a group.  Use it as an async context manager.
 
     It is no member of the group: it gets no share of queues, and takes none from others.  The
@@ -110,6 +110,7 @@ class AsyncPullConsumer(ClientUser):
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Commit how far the group has come, and wait until the broker has it."""
+        check_offset(offset)
         await self._offsets.commit(queue, offset)
 
     async def committed(self, queue: MessageQueue) -> int | None:

@@ -69,7 +69,7 @@ class RouteCache:
             if now < self._again_at.get(topic, 0):
                 return
             try:
-                await self.fetch(topic)
+                await self._fetch_or_borrow(topic)
             except (ClientError, RemotingError) as error:
                 logger.debug("route not fetched again: topic=%s reason=%s", topic, error)
             self._again_at[topic] = asyncio.get_running_loop().time() + AGAIN_S
@@ -80,6 +80,14 @@ class RouteCache:
         self._subscribe[topic] = subscribe_queues(topic, route)
         for broker in route.brokers:
             self._addresses[broker.broker_name] = dict(broker.addresses)
+
+    async def _fetch_or_borrow(self, topic: str) -> None:
+        try:
+            await self.fetch(topic)
+        except TopicNotExistError:
+            if topic not in self._borrowed:
+                raise
+            await self._borrow(topic)
 
     async def _borrow(self, topic: str) -> None:
         """Use the route of the model topic for a topic that the first send will create."""

@@ -44,8 +44,11 @@ class TraceLine:
 
 
 def trace_text(*fields: object) -> str:
-    """Return the text of a line with these fields; None is written as Java writes it."""
-    texts = (_NULL if field is None else _text(field) for field in fields)
+    """Return the text of a line with these fields; what is missing is written as Java writes it.
+
+    Java's tools do not find a last field that is empty, and fail.
+    """
+    texts = (_NULL if field in (None, "") else _text(field) for field in fields)
     return _FIELD_END.join(texts) + _LINE_END
 
 

@@ -1,10 +1,10 @@
 """Writing a new log from the records of another one."""
 
-from bisect import bisect_right
-from pathlib import Path
-from typing import Final
+from __future__ import annotations
 
-from flintmq.format.stored.record import CheckedRecord
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final
+
 from flintmq.format.stored.record_encoding import encode_blank
 from flintmq.format.stored.record_layout import (
     BLANK_SIZE,
@@ -12,60 +12,18 @@ from flintmq.format.stored.record_layout import (
     QUEUE_OFFSET_AT,
     SYS_FLAG_AT,
 )
-from flintmq.format.sys_flag import TRANSACTION_PREPARED, host_sizes
-from flintmq.offline.layout import QueueKey
-from flintmq.store.files.interface import Files, MappedRegion
+from flintmq.format.sys_flag import host_sizes
 from flintmq.store.files.mapped_file_queue import file_name
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from flintmq.format.stored.record import CheckedRecord
+    from flintmq.offline.salvaging.queue_numbering import QueueNumbering
+    from flintmq.store.files.interface import Files, MappedRegion
+    from flintmq.store.recovery.bulk_records import SoundRecords
+
 BUFFER_SIZE: Final = 1 << 20
-
-
-class QueueNumbering:
-    """Which queue offset each record gets: its own, or the next one where a queue has a gap."""
-
-    def __init__(self) -> None:
-        self._next: dict[QueueKey, int] = {}
-        self._shifts: dict[QueueKey, list[tuple[int, int]]] = {}
-        """For each queue, from which old offset on how much is taken off."""
-
-    def number(self, record: CheckedRecord) -> int:
-        """Return the queue offset for the next record of the log."""
-        if record.sys_flag & TRANSACTION_PREPARED:
-            return record.queue_offset  # Prepared and rolled-back records are in no queue.
-        key = (record.topic.decode("utf-8", "replace"), record.queue_id)
-        following = self._next.get(key)
-        old = record.queue_offset
-        if following is None:
-            new = max(old, 0)
-        elif old == 0:
-            new = 0  # The topic was deleted and made anew.
-            self._shifts.pop(key, None)
-        else:
-            new = following
-        if old - new != self._shift(key) and old >= 0:
-            self._shifts.setdefault(key, []).append((old, old - new))
-        self._next[key] = new + 1
-        return new
-
-    def _shift(self, key: QueueKey) -> int:
-        shifts = self._shifts.get(key)
-        return shifts[-1][1] if shifts else 0
-
-    def moved(self, key: QueueKey, offset: int) -> int:
-        """Return where a consumer that was to read ``offset`` next goes on."""
-        shift = 0
-        for start, taken in self._shifts.get(key, ()):
-            if start > offset:
-                # What lies between is gone: the next record there is goes first.
-                return min(offset - shift, start - taken)
-            shift = taken
-        following = self._next.get(key)
-        moved = max(offset - shift, 0)
-        return moved if following is None else min(moved, max(following, 0))
-
-    def renumbered(self) -> dict[QueueKey, int]:
-        """Return the queues with other offsets, and from which old offset on they are."""
-        return {key: shifts[0][0] for key, shifts in self._shifts.items()}
 
 
 class NewLog:
@@ -95,23 +53,66 @@ class NewLog:
         if self._region is None:
             self._open(0)
         elif self._position + len(raw) + BLANK_SIZE > self._file_size:
-            self._buffer += encode_blank(self._file_size - self._position)
-            self._finish_file()
-            self._open(self._first_offset + self._file_size)
+            self._roll()
         offset = self._first_offset + self._position
         moved = bytearray(raw)
         queue_offset = self._numbers.number(record)
         moved[QUEUE_OFFSET_AT:PHYSICAL_OFFSET_AT] = queue_offset.to_bytes(8, "big", signed=True)
         moved[PHYSICAL_OFFSET_AT:SYS_FLAG_AT] = offset.to_bytes(8, "big")
         if record.prepared_transaction_offset > 0:
-            at = 60 + sum(host_sizes(record.sys_flag))
-            prepared = self._new_offset(record.prepared_transaction_offset)
-            moved[at : at + 8] = prepared.to_bytes(8, "big", signed=True)
+            self._lead_to_half(moved, 0, record)
         self._note(record.physical_offset, offset)
+        self._add(moved, 1)
+
+    def append_sound(self, sound: SoundRecords) -> bool:
+        """Append records of another log that follow each other there.
+
+        False says that nothing was done, since each of them has to be looked at.
+        """
+        # It is needed with machine code only, and brings NumPy.
+        from flintmq.offline.salvaging.moved_records import renumbered
+
+        records = renumbered(sound, self._numbers)
+        if records is None:
+            return False
+        done = 0
+        while done < len(records):
+            if self._region is None:
+                self._open(0)
+            count = records.fitting(done, self._file_size - BLANK_SIZE - self._position)
+            if not count and self._position:
+                self._roll()
+                continue
+            count = count or 1
+            rows = range(done, done + count)
+            offset = self._first_offset + self._position
+            self._note(records.old_offset(done), offset)
+            moved = records.moved(rows, offset)
+            for position, record in records.ends_of_transactions(rows):
+                self._lead_to_half(moved, position, record)
+            self._add(moved, count)
+            done += count
+        return True
+
+    def _lead_to_half(self, moved: bytearray, position: int, record: CheckedRecord) -> None:
+        """Let the end of a transaction name the place where its half message is now."""
+        at = position + 60 + sum(host_sizes(record.sys_flag))
+        named = record.prepared_transaction_offset
+        # A half message stands before the record that ends its transaction, or nowhere.
+        prepared = self._new_offset(named) if named < record.physical_offset else -1
+        moved[at : at + 8] = prepared.to_bytes(8, "big", signed=True)
+
+    def _add(self, moved: bytearray, count: int) -> None:
         self._buffer += moved
-        self.record_count += 1
+        self.record_count += count
         if len(self._buffer) >= BUFFER_SIZE:
             self._flush()
+
+    def _roll(self) -> None:
+        """End the file with a blank and begin the next one."""
+        self._buffer += encode_blank(self._file_size - self._position)
+        self._finish_file()
+        self._open(self._first_offset + self._file_size)
 
     def _note(self, old: int, new: int) -> None:
         """Remember by how much records have moved, where that changes."""

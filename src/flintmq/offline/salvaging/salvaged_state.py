@@ -7,7 +7,7 @@ from flintmq.format import fastjson
 from flintmq.model.topics import SCHEDULE_TOPIC, WAITING_TOPIC
 from flintmq.offline.findings import Findings, Kind
 from flintmq.offline.layout import StoreLayout
-from flintmq.offline.salvaging.new_log import QueueNumbering
+from flintmq.offline.salvaging.queue_numbering import QueueNumbering
 from flintmq.offline.verify.verify_state import decode_state
 from flintmq.store.files.interface import Files
 from flintmq.store.upkeep.waiting_state import STATE_NAME

@@ -6,7 +6,7 @@ records of a queue move up, and so do the offsets of consumers.  What recovery h
 follows behind the log.  Queues and index are made from the new log.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ from zlib import crc32
 
 from flintmq.format.delay_levels import DelayLevels
 from flintmq.format.stored.record import CheckedRecord
+from flintmq.offline.bulk_loading import bulk_loader
 from flintmq.offline.errors import UnknownIndexShapeError
 from flintmq.offline.findings import Findings, Kind
 from flintmq.offline.index_geometry import find_geometry
@@ -22,7 +23,8 @@ from flintmq.offline.layout import QueueKey, SizeOptions, StoreLayout, find_stor
 from flintmq.offline.log_files import LogFiles
 from flintmq.offline.rebuild import check_output, derive_views
 from flintmq.offline.regions import Regions
-from flintmq.offline.salvaging.new_log import NewLog, QueueNumbering
+from flintmq.offline.salvaging.new_log import NewLog
+from flintmq.offline.salvaging.queue_numbering import QueueNumbering
 from flintmq.offline.salvaging.salvaged_state import copy_state
 from flintmq.offline.scan import LogScan, Progress
 from flintmq.offline.set_aside_files import set_aside_logs
@@ -75,7 +77,7 @@ def salvage(
     numbers = QueueNumbering()
     log = NewLog(output / "commitlog", layout.log_file_size, numbers, files=files)
     try:
-        _copy_log(layout, log, report, progress)
+        _copy_log(layout, log, report, delay_levels, progress)
         _copy_set_aside(layout, log, report)
     finally:
         log.close()
@@ -88,13 +90,20 @@ def salvage(
 
 
 def _copy_log(
-    layout: StoreLayout, log: NewLog, report: SalvageReport, progress: Progress | None
+    layout: StoreLayout,
+    log: NewLog,
+    report: SalvageReport,
+    delay_levels: DelayLevels,
+    progress: Progress | None,
 ) -> None:
     with Regions(layout.files) as regions:
         source = LogFiles(layout, regions)
-        scan = LogScan(source, check_crc=True, progress=progress)
-        for record, raw in _whole_records(source, scan):
-            log.append(record, raw)
+        load_bulk = bulk_loader(source, delay_levels, lmq=False, multi=False)
+        scan = LogScan(source, check_crc=True, progress=progress, load_bulk=load_bulk)
+        for piece in scan.pieces():
+            if isinstance(piece, list) or not log.append_sound(piece):
+                for record, raw in _with_bytes(piece, source, scan):
+                    log.append(record, raw)
         for damage in scan.damages:
             report.findings.problem(damage.kind, damage.file, damage.start, damage.reason)
             report.checksum_count += damage.kind is Kind.CHECKSUM
@@ -105,14 +114,20 @@ def _copy_log(
 def _whole_records(log: LogFiles, scan: LogScan) -> Iterator[tuple[CheckedRecord, bytes]]:
     """Yield the records of a scan whose checksum is true, and their bytes."""
     for batch in scan.batches():
-        for record in batch:
-            if scan.damage_count and scan.damaged_between(
-                record.physical_offset, record.physical_offset + 1
-            ):
-                continue
-            raw = log.raw(record)
-            if raw is not None:
-                yield record, raw
+        yield from _with_bytes(batch, log, scan)
+
+
+def _with_bytes(
+    records: Iterable[CheckedRecord], log: LogFiles, scan: LogScan
+) -> Iterator[tuple[CheckedRecord, bytes]]:
+    for record in records:
+        if scan.damage_count and scan.damaged_between(
+            record.physical_offset, record.physical_offset + 1
+        ):
+            continue
+        raw = log.raw(record)
+        if raw is not None:
+            yield record, raw
 
 
 def _copy_set_aside(layout: StoreLayout, log: NewLog, report: SalvageReport) -> None:

@@ -4,11 +4,13 @@ What an entry must link to, and what the slots must hold in the end, follows fro
 before it.  A run of expected entries is compared as bytes; the links are part of them.
 """
 
+from __future__ import annotations
+
 import contextlib
 import struct
 import sys
 from array import array
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from flintmq.format.stored.index_file import (
     ENTRY,
@@ -22,6 +24,9 @@ from flintmq.offline.index_geometry import IndexGeometry
 from flintmq.offline.layout import DataFile, StoreLayout
 from flintmq.offline.regions import open_for_reading
 from flintmq.store.files.interface import MappedRegion
+
+if TYPE_CHECKING:
+    from flintmq.store.recovery.bulk_records import SortedKeys
 
 NEVER: Final = 1 << 63
 """Above every physical offset: that of the entry after the last one."""
@@ -129,6 +134,25 @@ class IndexCursor:
         self.number = number
         self._read()
         return count
+
+    def match_many(self, keys: SortedKeys) -> int:
+        """Step over the entries of these keys as far as they come next; return how many did."""
+        region, number = self._region, self.number
+        count = min(keys.count, self._header.index_count - number - 1)
+        if region is None or number == 1 or count <= 0:
+            return 0
+        matched = keys.between(0, count).match(
+            region.view,
+            self._newest,
+            entry_base=entry_position(self._slots, 0),
+            first=number,
+            begin_time=self.begin_time,
+        )
+        if matched:
+            self.entry_count += matched
+            self.number += matched
+            self._read()
+        return matched
 
     def close(self) -> None:
         """Hand on what was found, and unmap the file."""

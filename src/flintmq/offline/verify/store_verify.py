@@ -8,6 +8,7 @@ from typing import Final
 
 from flintmq.format.delay_levels import DelayLevels
 from flintmq.format.stored.checkpoint import Checkpoint
+from flintmq.offline.bulk_loading import bulk_loader
 from flintmq.offline.derive import Derivation
 from flintmq.offline.findings import DETAILS_MAX, Findings, Kind, Severity
 from flintmq.offline.index_geometry import find_geometry
@@ -85,7 +86,8 @@ def verify(
     with ExitStack() as stack:
         regions = stack.enter_context(Regions(layout.files))
         log = LogFiles(layout, regions)
-        scan = LogScan(log, check_crc=True, progress=progress)
+        load_bulk = bulk_loader(log, delay_levels, lmq=layout.lmq)
+        scan = LogScan(log, check_crc=True, progress=progress, load_bulk=load_bulk)
         queues = QueueFiles(layout, regions)
         queue_check = QueueCheck(
             queues,
@@ -107,8 +109,11 @@ def verify(
         derivation = Derivation(
             delay_levels=delay_levels, lmq=layout.lmq, units=queue_check, keys=index_check
         )
-        for batch in scan.batches():
-            derivation.feed(batch)
+        for piece in scan.pieces():
+            if isinstance(piece, list):
+                derivation.feed(piece)
+            else:
+                derivation.feed_many(piece)
         derivation.finish()
         if scan.tail is not Tail.BLANK or not log.has_grown():
             report_tail(layout, scan, findings)

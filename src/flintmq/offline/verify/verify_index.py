@@ -4,7 +4,9 @@ Entries stand in the order of the log.  So one pass over the log and one over th
 by side, tell which keys have no entry and which entries no key; what does not fit is looked up.
 """
 
-from typing import Final
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
 
 from flintmq.format.stored.dispatch_fields import index_keys
 from flintmq.format.stored.index_file import key_text_hash
@@ -13,6 +15,9 @@ from flintmq.offline.findings import Findings, Kind, Severity, Streak
 from flintmq.offline.log_files import LogFiles
 from flintmq.offline.scan import LogScan
 from flintmq.offline.verify.index_cursor import END, NEVER, IndexCursor
+
+if TYPE_CHECKING:
+    from flintmq.store.recovery.bulk_records import SortedKeys
 
 MATCH_COUNT: Final = 256
 """So many keys are compared at once; where they differ, they are taken one by one."""
@@ -68,6 +73,19 @@ class IndexCheck:
                 self._report_missing()
             for key_hash, offset, time in zip(*(part[done:] for part in some), strict=True):
                 self._place(key_hash, offset, time)
+
+    def take_many(self, keys: SortedKeys) -> None:
+        """Compare the next keys of the log with the next entries, by machine code."""
+        at = 0
+        while at < keys.count:
+            done = 0 if self._same else self._cursor.match_many(keys.between(at, keys.count))
+            if done:
+                self._report_missing()
+                at += done
+                continue
+            end = min(at + MATCH_COUNT, keys.count)
+            self.take(*keys.between(at, end).lists())
+            at = end
 
     def _place(self, key_hash: int, offset: int, time: int) -> None:
         """Find the entry of one key."""

@@ -25,6 +25,7 @@ from flintmq.spark.live.planning import lose
 from flintmq.spark.live.pulling import LivePuller
 from flintmq.spark.live.queue_identity import check_same
 from flintmq.spark.live.ranges import Loss
+from flintmq.spark.runtime.stage_names import stage_name
 
 _SCHEMA: Final = pa.schema([pa.field("body", LIVE.kinds["body"][1])])
 
@@ -73,7 +74,8 @@ def find_losses(
     parts = partitions_of(list(ranges), options)
     if not parts:
         return Damages()
-    found = context.parallelize(parts, len(parts)).map(partial(_losses_of, options)).collect()
+    with stage_name(context, "asking what is missing"):
+        found = context.parallelize(parts, len(parts)).map(partial(_losses_of, options)).collect()
     return added(found)
 
 

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from enum import Enum
 from typing import Final, TypeVar
 
@@ -66,8 +66,8 @@ def parse_count(name: str, given: Given) -> int | None:
     return int(text)
 
 
-def parse_time(name: str, given: Given) -> int | None:
-    """Return milliseconds; ISO text is taken for UTC where it names no zone."""
+def parse_time(name: str, given: Given, zone: tzinfo = UTC) -> int | None:
+    """Return milliseconds; an ISO time that names no zone is of ``zone``."""
     text = given.get(name.lower())
     if text is None:
         return None
@@ -80,7 +80,7 @@ def parse_time(name: str, given: Given) -> int | None:
         reason = f"{name} is a number of milliseconds or an ISO time, not {text!r}"
         raise OptionError(reason) from None
     if time.tzinfo is None:
-        time = time.replace(tzinfo=UTC)
+        time = time.replace(tzinfo=zone)
     return round(time.timestamp() * 1000)
 
 

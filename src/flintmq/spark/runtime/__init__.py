@@ -5,4 +5,5 @@ __all__ = [
     "session_settings",
     "session_types",
     "spark_session",
+    "stage_names",
 ]

@@ -1,20 +1,24 @@
 """The settings of a job's Spark session, without Spark itself: the command line reads them too."""
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, timedelta, timezone, tzinfo
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from flintmq.spark.runtime.failures import JobError
 
 DEFAULT_MASTER: Final = "local[*]"
 PARALLELISM_MAX: Final = 100_000
 _SHUFFLES_PER_CORE: Final = 8
+_ZONE: Final = "spark.sql.session.timeZone"
+_OFFSET: Final = re.compile(r"([+-])(\d\d):(\d\d)")
 
 _ALWAYS: Final = {
-    "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.ui.enabled": "false",
@@ -48,10 +52,13 @@ class SessionSettings:
     parallelism: int | None = None
     log_file: Path | None = None
     app_name: str = "flintmq"
+    zone: str = "UTC"
+    """Where times are of that name no zone, by name or as an offset such as +01:00."""
 
     def __post_init__(self) -> None:
         if self.parallelism is not None and not 1 <= self.parallelism <= PARALLELISM_MAX:
             raise SessionError(f"parallelism is 1 to {PARALLELISM_MAX}, not {self.parallelism}")
+        _ = self.time_zone
 
     @property
     def spark_master(self) -> str:
@@ -60,9 +67,24 @@ class SessionSettings:
             return f"local[{self.parallelism}]"
         return self.master
 
+    @property
+    def time_zone(self) -> tzinfo:
+        """The zone of the session; SessionError if there is none of that name."""
+        name = self.conf.get(_ZONE, self.zone)
+        offset = _OFFSET.fullmatch(name)
+        if offset is not None:
+            shift = timedelta(hours=int(offset[2]), minutes=int(offset[3]))
+            return timezone(-shift if offset[1] == "-" else shift)
+        try:
+            return UTC if name in ("UTC", "Z") else ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise SessionError(
+                f"there is no time zone {name!r}; write Europe/Berlin, UTC or +01:00"
+            ) from None
+
     def spark_conf(self) -> dict[str, str]:
         """Return every setting of the session."""
-        settings = dict(_ALWAYS)
+        settings = _ALWAYS | {_ZONE: self.zone}
         shuffles = self.parallelism
         if is_local(self.master):
             settings |= _LOCAL

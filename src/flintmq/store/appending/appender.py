@@ -217,9 +217,10 @@ class Appender:
         """Append a message to where it waits for the time that it names, None if that is over."""
         if not _enters_queue(message.sys_flag):
             return None
+        now_ms = self._clock.now_ms()
         waiting = waiting_put(
             message,
-            now_ms=self._clock.now_ms(),
+            now_ms=now_ms,
             delivered_until_ms=self.delivered_until_ms,
             delay_max_s=self._config.delivery_delay_max_s,
         )
@@ -232,7 +233,9 @@ class Appender:
         result = self._write(
             waiting, waiting.topic, waiting.queue_id, waiting.properties, text, _NO_SLOTS
         )
-        self.undispatched.add(result.physical_offset, int(waiting.properties[TIMER_OUT_MS]))
+        until_ms = int(waiting.properties[TIMER_OUT_MS])
+        self.undispatched.add(result.physical_offset, until_ms)
+        self._statistics.record_delay(message.topic, until_ms - now_ms)
         return result
 
     def _append_delayed(self, message: PutMessage, level: int) -> PutResult:
@@ -246,7 +249,9 @@ class Appender:
         text = encode_properties(properties)
         self._admission.check_lengths(SCHEDULE_TOPIC, text, len(message.body))
         # Its further queues get it when it is delivered, not before.
-        return self._write(message, SCHEDULE_TOPIC, level - 1, properties, text, _NO_SLOTS)
+        result = self._write(message, SCHEDULE_TOPIC, level - 1, properties, text, _NO_SLOTS)
+        self._statistics.record_delay(message.topic, self._delay_levels.delay_ms(level))
+        return result
 
     def _append_multi(self, message: PutMessage) -> PutResult:
         """Append a message that enters further queues besides its own (spec: multi-dispatch)."""

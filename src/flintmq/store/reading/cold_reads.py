@@ -35,6 +35,13 @@ RECORD_SIZE_GUESS: Final = 16 << 10
 """Bytes that are loaded of a record whose size only the record tells."""
 CHUNK_SIZE: Final = 1 << 20
 """Bytes of a file about which the kernel is asked together: who reads on wants the next ones."""
+AHEAD_SIZE: Final = 1 << 20
+"""Bytes that are loaded where a queue is read from end to end: its next pulls find them there.
+
+A load by another thread costs more of the loop's time than a pull from memory.
+"""
+UNITS_AHEAD_SIZE: Final = 64 << 10
+"""Bytes of a queue file that are loaded together."""
 KNOWN_S: Final = 0.5
 """How long a chunk that was in memory is taken to be there still."""
 KNOWN_COUNT_MAX: Final = 4096
@@ -98,7 +105,8 @@ class ColdReads:
         """
         size = units_end - position
         if behind_count > RECENT_UNIT_COUNT and not self._is_resident(file, position, size):
-            return [ColdRange(file, position, size)]
+            ahead_size = min(max(size, UNITS_AHEAD_SIZE), file.readable - position)
+            return [ColdRange(file, position, ahead_size)]
         first, record_size, _ = UNIT.unpack_from(file.view, position)
         if first >= self._written_from and first >= self._log.readable_end - RECENT_SIZE:
             return []
@@ -106,7 +114,8 @@ class ColdReads:
         if message_filter is None and count > 0:
             last, last_size, _ = UNIT.unpack_from(file.view, position + (count - 1) * UNIT_SIZE)
             if 0 <= last - first <= SPAN_SIZE_MAX:
-                found = self._cold_range(first, max(last - first + last_size, record_size))
+                span = max(last - first + last_size, record_size)
+                found = self._cold_range(first, span, load_size=AHEAD_SIZE)
                 return [] if found is None else [found]
         with file.view[position:units_end] as units:
             return self._cold(self._wanted(units, count, message_filter))
@@ -147,8 +156,10 @@ class ColdReads:
         found = (self._cold_range(physical_offset, size) for physical_offset, size in ranges)
         return [one for one in found if one is not None]
 
-    def _cold_range(self, physical_offset: int, size: int) -> ColdRange | None:
-        """Return a range of the log if it is not in memory."""
+    def _cold_range(
+        self, physical_offset: int, size: int, *, load_size: int = 0
+    ) -> ColdRange | None:
+        """Return a range of the log, of ``load_size`` at least, if it is not in memory."""
         file = self._log.files.find(physical_offset)
         if file is None or size <= 0:
             return None
@@ -156,7 +167,7 @@ class ColdReads:
         size = min(size, file.readable - start)
         if size <= 0 or self._is_resident(file, start, size):
             return None
-        return ColdRange(file, start, size)
+        return ColdRange(file, start, min(max(size, load_size), file.readable - start))
 
     def _is_resident(self, file: MappedFile, start: int, size: int) -> bool:
         number = start // CHUNK_SIZE

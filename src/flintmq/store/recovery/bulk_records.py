@@ -6,16 +6,17 @@ one by one, so that there is one place that decides.
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import numpy as np
 
 from flintmq.format.host import IPV4_HOST_SIZE
-from flintmq.format.stored.index_file import file_size
+from flintmq.format.stored.index_file import entry_position, file_size
 from flintmq.format.stored.record_encoding import encode_record
 from flintmq.kernels.compiled import as_bytes
 from flintmq.kernels.derived_views import SplitViews, record_of
-from flintmq.kernels.index import insert_timed_entries
+from flintmq.kernels.index import insert_timed_entries, match_timed_entries
 from flintmq.kernels.records import count_records, walk_records
 from flintmq.store.files.interface import is_safe_name
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 ROWS_MAX: Final = 32_768
 BYTES_MAX: Final = 16 << 20
 """Records and bytes of a table."""
+
+_NO_BYTES: Final = as_bytes(b"")
 
 
 class LogFile(Protocol):
@@ -69,6 +72,35 @@ class SortedKeys:
         start = int(np.searchsorted(self._offsets, physical_offset, side="right"))
         return SortedKeys(self._hashes[start:], self._offsets[start:], self._times[start:])
 
+    def between(self, start: int, end: int) -> SortedKeys:
+        """Return some of the entries, by their numbers here."""
+        rows = slice(start, end)
+        return SortedKeys(self._hashes[rows], self._offsets[rows], self._times[rows])
+
+    def lists(self) -> tuple[list[int], list[int], list[int]]:
+        """Return hashes, physical offsets and store times side by side."""
+        return self._hashes.tolist(), self._offsets.tolist(), self._times.tolist()
+
+    def match(
+        self, view: memoryview, newest: array[int], *, entry_base: int, first: int, begin_time: int
+    ) -> int:
+        """Return how many entries of a file, from number ``first`` on, are just these.
+
+        ``newest`` has for each slot the last entry that leads there, before and after the call.
+        """
+        return int(
+            match_timed_entries(
+                as_bytes(view),
+                self._hashes,
+                self._offsets,
+                self._times,
+                np.frombuffer(newest, np.int32),
+                entry_base,
+                first,
+                begin_time,
+            )
+        )
+
     def entry(self, number: int) -> tuple[int, int, int]:
         """Return hash, physical offset and store time of an entry."""
         return int(self._hashes[number]), int(self._offsets[number]), int(self._times[number])
@@ -105,6 +137,8 @@ class TableViews(NamedTuple):
 
     slices: list[UnitSlice]
     keys: SortedKeys
+    has_bad_levels: bool
+    """Whether the delay level of a record is no number."""
 
 
 class SoundRecords:
@@ -132,8 +166,33 @@ class SoundRecords:
         for row in range(len(self._table)):
             yield record_of(self._data, self._table, row)
 
+    @property
+    def byte_count(self) -> int:
+        """How many bytes the records have."""
+        return self.end - self.physical_offset
+
+    @property
+    def last_time(self) -> int:
+        """The store time of the last record."""
+        return int(self._table.store_timestamp[-1])
+
+    @property
+    def data(self) -> Bytes:
+        """The bytes of the file, into which ``table`` leads."""
+        return self._data
+
+    @property
+    def table(self) -> RecordTable:
+        """What the records say, side by side."""
+        return self._table
+
+    def release(self) -> None:
+        """Let go of the file, so that it can be unmapped; nothing can be read after that."""
+        self._data = _NO_BYTES
+
     def derive(self) -> TableViews | None:
         """Return what the views hold; None if a name is no topic, or not as it is written."""
+        bad_level_count = self._views.bad_level_count
         self._views.take(self._data, self._table)
         found, entries = self._views.slices(), self._views.entries()
         names = [(topic.decode("utf-8", "replace"), queue_id) for topic, queue_id in found.names]
@@ -145,7 +204,11 @@ class SoundRecords:
                 zip(found.slice_queue.tolist(), found.slice_first.tolist(), strict=True)
             )
         ]
-        return TableViews(slices, SortedKeys(entries.hashes, entries.offsets, entries.times))
+        return TableViews(
+            slices,
+            SortedKeys(entries.hashes, entries.offsets, entries.times),
+            self._views.bad_level_count > bad_level_count,
+        )
 
 
 class BulkRecords:
@@ -181,7 +244,9 @@ class BulkRecords:
             multi=self._multi,
         )
 
-    def table(self, file: LogFile, start: int, stop: int, views: SplitViews) -> SoundRecords:
+    def table(
+        self, file: LogFile, start: int, stop: int, views: SplitViews, *, check_crc: bool = False
+    ) -> SoundRecords:
         """Return the sound records from ``start`` on, up to ``stop`` or as many as a table has."""
         base, data = file.first_offset, as_bytes(file.view)
         walk = walk_records(
@@ -192,7 +257,7 @@ class BulkRecords:
             base,
             rows_max=ROWS_MAX,
             bytes_max=BYTES_MAX,
-            check_crc=False,
+            check_crc=check_crc,
         )
         return SoundRecords(data, walk.table, views)
 
@@ -230,7 +295,11 @@ def ready_records(*, delay_levels: DelayLevels, multi: bool, lmq: bool) -> BulkR
     assert counted.record_count == 1
     found = bulk.table(sample, 0, len(record), bulk.views()).derive()
     assert found is not None
-    found.keys.insert(
-        memoryview(bytearray(file_size(1, 4))), range(2), slots=1, first=1, begin_time=0
+    index = memoryview(bytearray(file_size(1, 4)))
+    found.keys.insert(index, range(2), slots=1, first=1, begin_time=0)
+    newest = array("i", [0])
+    matched = found.keys.match(
+        index, newest, entry_base=entry_position(1, 0), first=1, begin_time=0
     )
+    assert matched == 2
     return bulk

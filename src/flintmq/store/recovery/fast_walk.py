@@ -62,7 +62,6 @@ def load_bulk_records(
         from flintmq.store.recovery.bulk_records import ready_records
     except ImportError:
         return None
-    logger.info("recovery goes on in machine code")
     return ready_records(delay_levels=delay_levels, multi=multi, lmq=lmq)
 
 
@@ -117,6 +116,8 @@ class FastWalk:
         if self._singles_left >= 0:
             if self._singles_left == 0:
                 self._bulk = self._load()
+                if self._bulk is not None:
+                    logger.info("recovery goes on in machine code")
             self._singles_left -= 1
         return self._bulk
 

@@ -81,6 +81,7 @@ class Recovery:
         damaged_queues: Iterable[StoredQueue] = (),
         files: Files,
         clock: Clock,
+        progress: RecoveryProgress | None = None,
     ) -> None:
         """Take over what was loaded; ``damaged_queues`` were, and are empty now.
 
@@ -105,7 +106,7 @@ class Recovery:
         self._fast_walk = FastWalk(
             walk, self._load_bulk_records, single_records_max=SINGLE_RECORDS_MAX
         )
-        self._progress = RecoveryProgress(clock)
+        self._progress = progress or RecoveryProgress(clock)
         self._for_queues = QueueRecovery(queues, log, walk, report, bitmap_of=dispatcher.bitmap_of)
         self._for_index = IndexRecovery(index, log, walk, report) if index is not None else None
         self._indexes_in_scan = False

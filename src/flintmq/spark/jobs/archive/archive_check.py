@@ -21,6 +21,7 @@ from flintmq.spark.jobs.archive.archive_manifest import (
 from flintmq.spark.jobs.archive.record_codec import encode_records, hash_pieces, hash_sum
 from flintmq.spark.jobs.damages import Damages, added
 from flintmq.spark.runtime.spark_session import TaskSession
+from flintmq.spark.runtime.stage_names import stage_name
 
 PROBLEMS_MAX: Final = 1000
 _BATCH_ROWS: Final = 8192
@@ -72,7 +73,9 @@ def check_archive(
         context = spark.sparkContext
         slices = min(len(files), max(context.defaultParallelism * 4, 1))
         check = FileCheck(str(target.root))
-        for rows, problem in context.parallelize(files, slices).map(check).collect():
+        with stage_name(context, "reading Parquet files"):
+            found = context.parallelize(files, slices).map(check).collect()
+        for rows, problem in found:
             record_count += rows
             problems += [problem] if problem else []
     problems += _sum_problems(manifests)

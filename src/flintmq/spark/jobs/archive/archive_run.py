@@ -27,6 +27,7 @@ from flintmq.spark.jobs.archive.archive_writer import WrittenFiles
 from flintmq.spark.jobs.damages import Damages, added
 from flintmq.spark.options.store_options import OnCorrupt
 from flintmq.spark.runtime.spark_session import TaskSession
+from flintmq.spark.runtime.stage_names import stage_name
 
 _Result = TypeVar("_Result", covariant=True)
 _NO_DAMAGES: Final = Damages()
@@ -103,7 +104,8 @@ class ArchiveRun:
     def done_by(self, tasks: Sequence[RowTask[_Result]]) -> list[_Result]:
         """Run tasks on the executors."""
         slices = self._spark.sparkContext.parallelize(tasks, max(len(tasks), 1))
-        return slices.map(_run).collect()
+        with stage_name(self._spark.sparkContext, "writing Parquet files"):
+            return slices.map(_run).collect()
 
     def collect(self, written: Sequence[WrittenFiles]) -> tuple[ArchivedFile, ...]:
         """Take over the files of tasks that have succeeded."""

@@ -40,6 +40,17 @@ _COLUMN_OF: Final = {
     "prepared_transaction_offset": "preparedTransactionOffset",
 }
 """The columns of an archive that hold the numbers of a header."""
+RECORD_COLUMNS: Final = frozenset(_COLUMN_OF.values()) | {
+    "topic",
+    "body",
+    "storedBody",
+    "properties",
+    "rawProperties",
+    "rawRecord",
+    "bornHost",
+    "storeHost",
+}
+"""The columns that records are made of; the others of an archive follow from these."""
 _TIMES: Final = ("born_timestamp", "store_timestamp")
 
 
@@ -130,8 +141,11 @@ def properties_positions(
 
 def joined_properties(maps: pa.Array) -> Encoded:
     """Return the properties text of each map; an empty one for null."""
-    pairs = pc.binary_join_element_wise(maps.keys, maps.items, NAME_END)
-    lists = pa.ListArray.from_arrays(maps.offsets, pairs)
+    # A batch is a part of a larger table, of which its children still have all pairs.
+    first, last = maps.offsets[0].as_py(), maps.offsets[-1].as_py()
+    keys, items = (one.slice(first, last - first) for one in (maps.keys, maps.items))
+    pairs = pc.binary_join_element_wise(keys, items, NAME_END)
+    lists = pa.ListArray.from_arrays(pc.subtract(maps.offsets, first), pairs)
     return _texts(pc.binary_join(lists, PAIR_END))
 
 

@@ -19,9 +19,10 @@ from pyspark import SparkContext
 
 from flintmq.format.stored.record_encoding import encode_blank
 from flintmq.kernels.compiled import Longs
-from flintmq.spark.jobs.archive.archive_columns import with_topic
+from flintmq.spark.jobs.archive.archive_columns import ROW_DAY, ROW_TOPIC, with_topic
 from flintmq.spark.jobs.archive.archive_manifest import ArchivedFile, add_checksums
 from flintmq.spark.jobs.archive.record_codec import (
+    RECORD_COLUMNS,
     Encoded,
     encode_records,
     hash_pieces,
@@ -30,9 +31,12 @@ from flintmq.spark.jobs.archive.record_codec import (
 )
 from flintmq.spark.jobs.archive.restore_plan import Chunk, ChunkGrid, LogPlan
 from flintmq.spark.jobs.rebuild.switch import sync_directory
+from flintmq.spark.runtime.stage_names import stage_name
 
 _ROWS_MAX: Final = 8192
 """So many records are encoded at once."""
+
+_READ: Final = RECORD_COLUMNS | {ROW_TOPIC, ROW_DAY}
 
 
 def find_chunks(
@@ -44,7 +48,9 @@ def find_chunks(
         return found
     slices = min(len(files), max(context.defaultParallelism * 4, 1))
     read = FileChunks(str(archive), grid)
-    for file, chunks in context.parallelize(files, slices).map(read).collect():
+    with stage_name(context, "looking where records go"):
+        by_file = context.parallelize(files, slices).map(read).collect()
+    for file, chunks in by_file:
         for chunk in chunks:
             known, holders = found.get(chunk.number, (None, []))
             joined = chunk if known is None else known.joined(chunk)
@@ -92,7 +98,8 @@ def write_log(
     ]  # fmt: skip
     written: list[tuple[int, int]] = []
     if tasks:
-        written = context.parallelize(tasks, len(tasks)).map(ChunkTask.run).collect()
+        with stage_name(context, "writing the log"):
+            written = context.parallelize(tasks, len(tasks)).map(ChunkTask.run).collect()
     for blank in plan.blanks:
         with _log_file(directory, blank.start, file_size) as (descriptor, at):
             _write_all(descriptor, encode_blank(blank.size), at)
@@ -142,16 +149,20 @@ class ChunkTask:
         """Return the rows of the chunk, in the order of the old log."""
         tables = [table for file in self.files for table in self._rows_of(file)]
         names = tables[0].column_names
-        return pa.concat_tables(one.select(names) for one in tables).sort_by("physicalOffset")
+        rows = pa.concat_tables(one.select(names) for one in tables)
+        offsets = rows["physicalOffset"].to_numpy()
+        is_ordered = bool((offsets[1:] > offsets[:-1]).all())
+        return rows if is_ordered else rows.sort_by("physicalOffset")
 
     def _rows_of(self, file: ArchivedFile) -> Iterator[pa.Table]:
         parquet = pq.ParquetFile(Path(self.archive) / file.path)
+        columns = [name for name in parquet.schema_arrow.names if name in _READ]
         for group in range(parquet.num_row_groups):
             offsets = parquet.read_row_group(group, ["physicalOffset"])["physicalOffset"]
             mask = self.grid.of(offsets.to_numpy()) == self.number
             if mask.any():
-                rows = parquet.read_row_group(group).filter(pa.array(mask))
-                yield with_topic(rows, file.topic)
+                rows = parquet.read_row_group(group, columns)
+                yield with_topic(rows if mask.all() else rows.filter(mask), file.topic)
 
 
 def _file_name(start: int) -> str:

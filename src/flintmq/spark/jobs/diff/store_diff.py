@@ -30,6 +30,7 @@ from flintmq.spark.jobs.job_input import StoredInput
 from flintmq.spark.jobs.store_tables import StoreTables
 from flintmq.spark.options.store_options import OnCorrupt
 from flintmq.spark.runtime.failures import JobError
+from flintmq.spark.runtime.stage_names import stage_name
 from flintmq.spark.stored.split_plan import store_directories
 
 QUEUES_MAX: Final = 10_000
@@ -104,7 +105,8 @@ def compare(spark: SparkSession, request: DiffRequest) -> DiffReport:
     try:
         starts = [_log_start(side.source.paths[0]) for side in sides]
         judged = _judged(keys, *starts, strict=strict)
-        return _report(judged, sides, starts, request.details, strict=strict)
+        with stage_name(spark.sparkContext, "comparing messages"):
+            return _report(judged, sides, starts, request.details, strict=strict)
     finally:
         keys.unpersist()
 

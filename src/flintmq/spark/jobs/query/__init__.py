@@ -31,4 +31,5 @@ __all__ = [
     "query_report",
     "query_views",
     "sql_query",
+    "sql_shape",
 ]

@@ -1,10 +1,14 @@
 """Asking SQL of store directories, of an archive or of live topics."""
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
+from pyarrow import dataset
 from pyspark import StorageLevel
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -19,8 +23,10 @@ from flintmq.spark.jobs.query.query_views import Views, open_views
 from flintmq.spark.jobs.query.scan_metrics import ScanMetrics
 from flintmq.spark.options.store_options import OnCorrupt
 from flintmq.spark.runtime.failures import JobError, SqlError, reason_of
+from flintmq.spark.runtime.stage_names import stage_name
 from flintmq.spark.source_registration import register
 
+_ANSWERING: Final = "answering the query"
 COLLECTED_MAX: Final = 100_000
 """Up to so many rows the answer is held by the driver, beyond that by the executors."""
 
@@ -82,12 +88,15 @@ class QueryRun:
         limit = self._limit
         table = self.table if limit is None else self.table.limit(limit + 1)
         if limit is not None and limit <= COLLECTED_MAX:
-            yield from self._counted(iter(table.collect()))
+            with stage_name(self._session.sparkContext, _ANSWERING):
+                rows = table.collect()
+            yield from self._counted(iter(rows))
             return
         # All partitions are made in parallel and kept; only then they are fetched, one by one.
         kept = table.persist(StorageLevel.DISK_ONLY)
         try:
-            kept.count()
+            with stage_name(self._session.sparkContext, _ANSWERING):
+                kept.count()
             yield from self._counted(kept.toLocalIterator(prefetchPartitions=True))
         finally:
             kept.unpersist()
@@ -112,6 +121,30 @@ class QueryRun:
                 kept.unpersist()
         self._scanned_count = self._metrics.rows()
         self._row_count = self._session.read.schema(self.table.schema).parquet(path).count()
+
+    def write_arrow(self, path: str) -> None:
+        """Write the answer as one file of Arrow (IPC); there must be nothing at ``path``.
+
+        Spark writes Parquet beside it, and that is copied batch by batch: the rows need not fit
+        into memory.
+        """
+        target = Path(path)
+        unfinished = target.with_name(f".{target.name}.unfinished")
+        parts = target.with_name(f".{target.name}.parts")
+        try:
+            self._session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+            self.write_parquet(str(parts))
+            rows = dataset.dataset(parts, format="parquet")
+            with (
+                pa.OSFile(str(unfinished), "wb") as file,
+                pa.ipc.new_file(file, rows.schema) as out,
+            ):
+                for batch in rows.to_batches():
+                    out.write_batch(batch)
+            unfinished.rename(target)
+        finally:
+            shutil.rmtree(parts, ignore_errors=True)
+            unfinished.unlink(missing_ok=True)
 
     def report(self) -> QueryReport:
         """Return what the answer rests on; call it when all rows were read."""
@@ -140,7 +173,8 @@ class QueryRun:
 
 def _write_parquet(table: DataFrame, path: str) -> None:
     try:
-        table.write.parquet(path)
+        with stage_name(table.sparkSession.sparkContext, _ANSWERING):
+            table.write.parquet(path)
     except AnalysisException as error:
         raise SqlError(reason_of(error)) from error
 

@@ -70,6 +70,7 @@ from flintmq.spark.parallel_log.range_planning import (
 )
 from flintmq.spark.parallel_log.range_walk import WalkRange
 from flintmq.spark.runtime.spark_session import TaskSession
+from flintmq.spark.runtime.stage_names import stage_name
 
 INDEX_ENTRIES_MIN: Final = 2
 """Entry zero of an index file is never used."""
@@ -241,7 +242,9 @@ class _Rebuild:
             core_count = self._context.defaultParallelism
             count = max(task_count(ranges, core_count), TASKS_PER_CORE * core_count)
             shares = self._context.parallelize(tasks, min(len(tasks), count))
-            for files in shares.map(stage).collect():
+            with stage_name(self._context, "writing queues and index"):
+                written = shares.map(stage).collect()
+            for files in written:
                 if isinstance(files, IndexFile):
                     self.index_files.append(files)
                 else:
@@ -253,7 +256,10 @@ class _Rebuild:
             self._progress(0, sum(log_range.bound - log_range.start for log_range in ranges))
         stage = DeriveStage(self._shared)
         count = task_count(ranges, self._context.defaultParallelism)
-        found: list[DerivedRange] = self._context.parallelize(ranges, count).map(stage).collect()
+        with stage_name(self._context, "reading the log"):
+            found: list[DerivedRange] = (
+                self._context.parallelize(ranges, count).map(stage).collect()
+            )
         if self._progress is not None:
             size = sum(log_range.bound - log_range.start for log_range in ranges)
             self._progress(size, size)

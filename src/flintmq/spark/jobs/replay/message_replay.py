@@ -20,6 +20,7 @@ from flintmq.spark.jobs.replay.replay_source import ReplayRange, ReplaySource, o
 from flintmq.spark.jobs.replay.topic_cluster import TopicCluster
 from flintmq.spark.options.store_options import OnCorrupt
 from flintmq.spark.runtime.failures import JobError, SqlError, reason_of
+from flintmq.spark.runtime.stage_names import stage_name
 
 PART_SIZE: Final = 64 << 20
 _SYSTEM: Final = (names.SYSTEM_TOPICS | names.NO_SEND_TOPICS) - {names.BENCHMARK_TOPIC}
@@ -150,7 +151,8 @@ class _Replay:
         while plan.topics and (found := plan.next_range(self._source)) is not None:
             number, log_range = found
             messages = self._wanted(log_range).where(F.col("topic").isin([*sending.names]))
-            send_on(messages, plan.batch, "physicalOffset", sending)
+            with stage_name(self._spark.sparkContext, f"sending batch {plan.batch}"):
+                send_on(messages, plan.batch, "physicalOffset", sending)
             self._source.check(log_range)
             plan = plan.after(number, log_range)
             self._state.save(plan)
@@ -187,7 +189,9 @@ class _Replay:
                     F.unix_millis(F.max("storeTimestamp")).alias("last"),
                 )
             )
-            for topic, count, queue, first, last in cells.collect():
+            with stage_name(self._spark.sparkContext, "counting what is sent"):
+                counted = cells.collect()
+            for topic, count, queue, first, last in counted:
                 if topic in wanted or (not wanted and is_ordinary(topic)):
                     one = ReplayTopic(
                         topic=topic,

@@ -40,6 +40,7 @@ from flintmq.spark.jobs.stats.stats_report import (
 )
 from flintmq.spark.options.store_options import OnCorrupt, Source
 from flintmq.spark.runtime.failures import JobError
+from flintmq.spark.runtime.stage_names import stage_name
 
 HOURS_MAX: Final = 10_000
 """More than a year; of a longer time the last hours are kept."""
@@ -97,8 +98,10 @@ def measure(spark: SparkSession, request: StatsRequest) -> StatsReport:
     top = request.top
     cells = _cells(tables).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        volumes = _Volumes(cells, top)
-        hot_keys, duplicate_ids = _repeated(tables, top) if request.keys else (None, None)
+        with stage_name(spark.sparkContext, "counting messages"):
+            volumes = _Volumes(cells, top)
+        with stage_name(spark.sparkContext, "counting keys"):
+            hot_keys, duplicate_ids = _repeated(tables, top) if request.keys else (None, None)
         return StatsReport(
             directories=tables.names,
             total=volumes.total(),

@@ -56,6 +56,7 @@ from flintmq.spark.parallel_log.range_planning import (
 )
 from flintmq.spark.parallel_log.range_walk import WalkRange
 from flintmq.spark.runtime.spark_session import TaskSession
+from flintmq.spark.runtime.stage_names import stage_name
 
 
 class FileSection(NamedTuple):
@@ -191,12 +192,17 @@ class _Verification:
             self._compared[compared.scan.log_range.store].append(compared)
         if progress is not None:
             progress(size, size)
-        self._checked = self._run_checks(self._check_tasks())
+        tasks = self._check_tasks()
+        with stage_name(self._context, "checking queues one by one"):
+            self._checked = self._run_checks(tasks)
 
     def _compare(self, ranges: list[WalkRange]) -> list[ComparedRange]:
         count = task_count(ranges, self._context.defaultParallelism)
         stage = CompareStage(self._shared)
-        found: list[ComparedRange] = self._context.parallelize(ranges, count).map(stage).collect()
+        with stage_name(self._context, "comparing the log with queues and index"):
+            found: list[ComparedRange] = (
+                self._context.parallelize(ranges, count).map(stage).collect()
+            )
         return found
 
     # -- which serial checks are needed ------------------------------------------------------
@@ -233,7 +239,8 @@ class _Verification:
             return set()
         stage = IndexFileStage(self._shared)
         count = min(len(tasks), TASKS_PER_CORE * self._context.defaultParallelism)
-        results = self._context.parallelize(tasks, count).map(stage).collect()
+        with stage_name(self._context, "checking index files"):
+            results = self._context.parallelize(tasks, count).map(stage).collect()
         return {store for store, is_sound in results if not is_sound}
 
     def _index_is_right(self, number: int) -> bool:

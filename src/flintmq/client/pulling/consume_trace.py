@@ -1,4 +1,4 @@
-"""The trace of a consumer: two lines for each message, before its handler is called and after."""
+"""The trace of a consumer: two lines for each message, before it is handed over and after."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flintmq.client.closing_time import ClosingTime
-    from flintmq.client.consuming.handlers import HandlerRunner, Outcome
     from flintmq.client.instance import ClientInstance
     from flintmq.client.messaging.messages import ReceivedMessage
 
@@ -46,23 +45,22 @@ def before_line(
 
 def after_line(
     message: ReceivedMessage,
-    outcome: Outcome,
+    code: int,
     *,
     group: str,
     request_id: str,
     cost_ms: int,
     ended_ms: int,
 ) -> TraceLine:
-    """Return the line of a message that a handler has had."""
-    code = EXCEPTION if outcome.error is not None else FAILED
+    """Return the line of a message that a handler has had; ``code`` says how that ended."""
     text = trace_text(
         "SubAfter",
         request_id,
         message.message_id,
         cost_ms,
-        outcome.is_success,
+        code == SUCCESS,
         " ".join(message.keys),
-        SUCCESS if outcome.is_success else code,
+        code,
         ended_ms,
         group,
     )
@@ -70,59 +68,75 @@ def after_line(
 
 
 class ConsumeTrace:
-    """Writes trace lines for the messages of one group, with a producer of its own.
+    """Writes trace lines for the messages of one group, with a producer of its own."""
 
-    It wraps a handler runner and has the same `run`.  Messages of the trace itself are left out.
-    """
-
-    def __init__(
-        self, runner: HandlerRunner, client: ClientInstance, group: str, *, topic: str
-    ) -> None:
-        self._runner = runner
+    def __init__(self, client: ClientInstance, group: str, *, topic: str) -> None:
         self._client = client
-        self._group = unwrap(client.options.namespace, group)
+        self.group = unwrap(client.options.namespace, group)
         self._topic = topic
         self._producer = AsyncProducer(
-            group=f"_INNER_TRACE_PRODUCER-{self._group}-CONSUME-0", client=client
+            group=f"_INNER_TRACE_PRODUCER-{self.group}-CONSUME-0", client=client
         )
-        self._sender = TraceSender(self._producer.send, topic=topic)
+        self.sender = TraceSender(self._producer.send, topic=topic)
 
     async def start(self) -> None:
         """Start to send lines."""
         await self._producer.start()
-        self._sender.start()
+        self.sender.start()
 
     async def close(self, closing: ClosingTime) -> None:
         """Send the lines that are left, and close the producer."""
-        await self._sender.close(closing)
+        await self.sender.close(closing)
         await close_within(self._producer, closing)
 
-    async def run(self, messages: Sequence[ReceivedMessage]) -> Outcome:
-        """Call the handler; write a line for each message before and after."""
+    def begin(self, messages: Sequence[ReceivedMessage]) -> TracedMessages:
+        """Write the lines of messages that are about to be handed over together.
+
+        Messages of the trace itself are left out, and those whose sender wants no trace.
+        """
         told = [
             message
             for message in messages
             if message.topic != self._topic and message.properties.get(TRACE_ON) != "false"
         ]
-        request_id, began = self._client.unique_ids.next(), time.monotonic()
+        return TracedMessages(self, told, len(messages), self._client.unique_ids.next())
+
+
+class TracedMessages:
+    """Messages that were handed over together, from the first of their lines to the second."""
+
+    def __init__(
+        self,
+        trace: ConsumeTrace,
+        told: Sequence[ReceivedMessage],
+        count: int,
+        request_id: str,
+    ) -> None:
+        self._trace = trace
+        self._told = told
+        self._count = count
+        self._request_id = request_id
+        self._began = time.monotonic()
         started_ms = wall_ms()
         for message in told:
-            self._sender.add(
+            trace.sender.add(
                 before_line(
-                    message, group=self._group, request_id=request_id, started_ms=started_ms
+                    message, group=trace.group, request_id=request_id, started_ms=started_ms
                 )
             )
-        outcome = await self._runner.run(messages)
-        cost_ms = round((time.monotonic() - began) * 1000 / len(messages))
-        for message in told:
-            self._sender.add(
+
+    def ended(self, code: int) -> None:
+        """Write the second lines; ``code`` is SUCCESS, EXCEPTION or FAILED."""
+        cost_ms = round((time.monotonic() - self._began) * 1000 / self._count)
+        ended_ms = wall_ms()
+        for message in self._told:
+            self._trace.sender.add(
                 after_line(
                     message,
-                    outcome,
-                    group=self._group,
-                    request_id=request_id,
+                    code,
+                    group=self._trace.group,
+                    request_id=self._request_id,
                     cost_ms=cost_ms,
-                    ended_ms=wall_ms(),
+                    ended_ms=ended_ms,
                 )
             )
-        return outcome

@@ -1,0 +1,1 @@
+"""FlintMQ inside other frameworks; docs/recipes.md explains these files, and tests run them."""

@@ -1,0 +1,1 @@
+"""A Django app whose management command consumes orders."""
