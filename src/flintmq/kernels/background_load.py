@@ -72,7 +72,7 @@ class LoadOnDemand(Generic[_T]):
                 self._start()
 
     def _do_without(self, error: ImportError) -> None:
-        logger.info("machine code is not used, so sends cost more (extra 'fast'): %s", error)
+        logger.info("machine code is not used, so requests cost more (extra 'fast'): %s", error)
 
     def _run(self) -> None:
         began = time.monotonic()

@@ -241,14 +241,21 @@ class Dispatcher:
         with self.lock:
             if self._running:  # an arrival listener may read, and reading runs the dispatcher
                 return 0
-            self._running = True
             self.waiting_max = max(self.waiting_max, self.waiting)
+            if self._is_up_to_date:
+                return 0
+            self._running = True
             try:
                 return self._run()
             finally:
                 self._running = False
                 if self._index is not None:
                     self._index.write_headers()
+
+    @property
+    def _is_up_to_date(self) -> bool:
+        """Whether all that waits is not readable yet: with synchronous flush each send asks."""
+        return not self._from_log and self.blocked is None and self._log.readable_end <= self.offset
 
     def _run(self) -> int:
         count = 0

@@ -5,6 +5,7 @@ import pytest
 
 from flintmq.store.errors import DiskFullError, StoreError
 from flintmq.store.upkeep.services import Service
+from flintmq.store.wake_up import WakeUp
 from flintmq.testing import ROOT
 
 WAIT_SECONDS = 10
@@ -51,12 +52,35 @@ def test_a_service_steps_again_and_again() -> None:
 
 def test_a_service_can_be_woken_before_its_time() -> None:
     step = Step()
-    wake = threading.Event()
+    wake = WakeUp()
     service = Service("test-wake", step, interval_ms=NEVER_MS, wake=wake)
     wake.set()
     step.wait()
     service.stop()
     assert step.count == 1
+
+
+def test_a_wake_up_is_taken_by_who_waits_for_it_however_often_it_was_set() -> None:
+    wake = WakeUp()
+    assert not wake.is_set()
+    assert not wake.wait(0)
+    wake.set()
+    wake.set()
+    assert wake.is_set()
+    assert wake.wait(0)
+    assert not wake.is_set()
+    assert not wake.wait(0)
+
+
+def test_wake_ups_from_many_threads_are_never_lost() -> None:
+    wake, count = WakeUp(), 200
+    threads = [threading.Thread(target=wake.set) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wake.wait(WAIT_SECONDS)
+    assert not wake.is_set()
 
 
 def test_a_service_that_is_stopped_takes_no_further_step() -> None:

@@ -98,6 +98,14 @@ class KnownPull(NamedTuple):
     """How the group consumed when the pull was admitted; groups can be refused one of the ways."""
 
 
+class HeldRequest(NamedTuple):
+    """What it takes to answer a pull in JSON later."""
+
+    opaque: int
+    began: float
+    """When it came."""
+
+
 class PullFastPath:
     """The bulk handler of pulls.  It answers a pull at once, so it never has anything gathered."""
 
@@ -201,16 +209,9 @@ class PullFastPath:
     # -- pulling -----------------------------------------------------------------------------
 
     def _pull(
-        self,
-        known: KnownPull,
-        request: ReceivedRequest | int,
-        offset: int,
-        held_since: float | None = None,
+        self, known: KnownPull, request: ReceivedRequest | HeldRequest, offset: int
     ) -> bytes | None:
-        """Return the frame of the answer, None if the pull is not plain after all.
-
-        Of a request in JSON its opaque number is enough.
-        """
+        """Return the frame of the answer, None if the pull is not plain after all."""
         admitted, context = known.admitted, self._context
         result = context.store.get_messages(
             known.topic,
@@ -232,8 +233,8 @@ class PullFastPath:
                 return None  # It may have to wait.
             suggested = suggested_broker(context.config, result, admitted.group)
             try:
-                if isinstance(request, int):
-                    frame = encode_json_answer(request, result, code, remark, suggested)
+                if isinstance(request, HeldRequest):
+                    frame = encode_json_answer(request.opaque, result, code, remark, suggested)
                 else:
                     frame = encode_pulled_answer(request, result, code, remark, suggested)
             except LocalProtocolError:
@@ -246,15 +247,15 @@ class PullFastPath:
                     next_offset=result.next_begin_offset,
                     micros=result.read_us,
                 )
-        self._note_answer(code, held_since)
+        if isinstance(request, HeldRequest):
+            self._note_held(request, code)
+        else:
+            context.latencies.note(_PULL, code, context.latencies.began)
         return frame
 
-    def _note_answer(self, code: int, held_since: float | None) -> None:
-        latencies = self._context.latencies
-        if held_since is None:
-            latencies.note(_PULL, code, latencies.began)
-        else:
-            latencies.note(_PULL, code, held_since, kind=AnsweredKind(_PULL, code, True))
+    def _note_held(self, held: HeldRequest, code: int) -> None:
+        kind = AnsweredKind(_PULL, code, is_long_polling=True)
+        self._context.latencies.note(_PULL, code, held.began, kind=kind)
 
     def _hold(
         self, known: KnownPull, connection: RequestSource, request: ReceivedRequest, offset: int
@@ -262,20 +263,13 @@ class PullFastPath:
         """Have a pull wait if all that is wrong with it is that its queue ends there."""
         assert known.hold_ms is not None
         context, config = self._context, self._context.config
-        # It takes its number and notation to answer later, not what it brought.
+        later = HeldRequest(request.opaque, context.latencies.began)
         held = HeldPull(
             (known.topic, known.queue_id),
             offset,
             known.admitted.message_filter,
             connection,
-            answer=functools.partial(
-                self._answer_held,
-                known,
-                connection,
-                request.opaque,
-                offset,
-                context.latencies.began,
-            ),
+            answer=functools.partial(self._answer_held, known, connection, later, offset),
             size=known.held_size,
         )
         if (
@@ -290,19 +284,14 @@ class PullFastPath:
         )
 
     def _answer_held(
-        self,
-        known: KnownPull,
-        connection: RequestSource,
-        opaque: int,
-        offset: int,
-        held_since: float,
+        self, known: KnownPull, connection: RequestSource, request: HeldRequest, offset: int
     ) -> None:
         """Answer a pull that has waited; what it may read can have changed meanwhile."""
         self._forget_if_changed()
         is_known = known.based_on is self._based_on and (
             not known.is_registered or self._is_still_registered(known)
         )
-        frame = self._pull(known, opaque, offset, held_since) if is_known else None
+        frame = self._pull(known, request, offset) if is_known else None
         if frame is not None:
             connection.send(frame)
             return
@@ -310,8 +299,8 @@ class PullFastPath:
         fields = {name: text for name, text in named if text is not None}
         fields |= {"queueOffset": str(offset), "commitOffset": "0"}
         answer = self._read_after_all(PullMessageRequest.decode(fields))
-        send_answer(connection, Command(code=_PULL, opaque=opaque), answer)
-        self._note_answer(answer.code, held_since)
+        self._note_held(request, answer.code)
+        send_answer(connection, Command(code=_PULL, opaque=request.opaque), answer)
 
 
 def _are_digits(one: str, other: str) -> bool:

@@ -17,6 +17,7 @@ from flintmq.metrics.histograms import LatencyHistogram
 from flintmq.store.errors import FlushFailedError, StoreError
 from flintmq.store.results import PutStatus
 from flintmq.store.running_flags import RunningFlag, RunningFlags
+from flintmq.store.wake_up import WakeUp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +50,7 @@ class LogFlusher:
         self._lock = threading.Lock()
         self._flush_lock = threading.Lock()
         self._waiters: deque[FlushWaiter] = deque()
-        self.wanted = threading.Event()
+        self.wanted = WakeUp()
         self.failure: FlushFailedError | None = None
         self.latency = LatencyHistogram()
         self.flushed_timestamp = 0

@@ -280,9 +280,11 @@ class Durability:
         if now - self._flushed >= self._config.flush_thorough_interval_ms / 1000:
             self._flushed = now
             least_pages = 0
-        self._flush_log(least_pages)
-        self._flusher.expire()
         self._log.prepare_next()
+        self._flush_log(least_pages)
+        # Whoever was told has to wait for this thread to rest, so nothing needless is done now.
+        if self._flusher.has_waiters:
+            self._flusher.expire()
 
     def queue_flush_step(self) -> None:
         """Flush queues that have enough to flush; checkpoint once in a while, and after much."""

@@ -11,6 +11,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from flintmq.store.errors import StoreError
+from flintmq.store.wake_up import WakeUp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,11 +31,11 @@ class Service:
         step: Callable[[], object],
         *,
         interval_ms: int | Callable[[], int],
-        wake: threading.Event | None = None,
+        wake: WakeUp | None = None,
     ) -> None:
         self._step = step
         self._interval_ms = interval_ms
-        self._wake = wake or threading.Event()
+        self._wake = wake or WakeUp()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -43,7 +44,6 @@ class Service:
         while not self._stopping:
             interval_ms = self._interval_ms
             self._wake.wait((interval_ms if isinstance(interval_ms, int) else interval_ms()) / 1000)
-            self._wake.clear()
             if self._stopping:
                 return
             try:
