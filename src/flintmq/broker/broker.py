@@ -23,7 +23,6 @@ from flintmq.broker.live_store_settings import changed_while_open, live_values, 
 from flintmq.broker.measuring.exposed_broker import expose_broker
 from flintmq.broker.processors.table import request_table
 from flintmq.broker.replication.ha_server import HaServer
-from flintmq.broker.replication.replica import Replica
 from flintmq.broker.replication.slave_table import SlaveTable
 from flintmq.broker.replication.table_sync import FollowedTables
 from flintmq.broker.statistics.broker_statistics import BrokerStatistics
@@ -67,6 +66,7 @@ from flintmq.store.upkeep.waiting_state import WaitingStateError
 
 if TYPE_CHECKING:
     from flintmq.access.access_control import AccessControl
+    from flintmq.broker.replication.replica import Replica
     from flintmq.format.wire.command import Command
     from flintmq.remoting import Connection
     from flintmq.remoting.tls_listener import ServerTls
@@ -316,6 +316,9 @@ def _serve_slaves(
 
 
 def _follow_master(context: BrokerContext) -> AbstractAsyncContextManager[Replica]:
+    # Only slaves need it.
+    from flintmq.broker.replication.replica import Replica
+
     store, config = context.store, context.config
 
     def follow_delays(progress: DelayProgress) -> None:
