@@ -104,7 +104,7 @@ def test_ctrl_c_ends_a_job_whose_tasks_run(tmp_path: Path) -> None:
     store = str(golden_set("basic").store)
     # The bar, which tells that tasks run, needs a terminal that can move its cursor.
     with job("query", store, ENDLESS, home=tmp_path, term="xterm") as (process, terminal):
-        code = interrupt_after("query stage", process, terminal)
+        code = interrupt_after("query: answering", process, terminal)
     assert code == 130, terminal.text
     assert "Traceback" not in terminal.text, terminal.text
     assert terminal.text.splitlines()[-1].endswith("interrupted: the job did not come to its end")

@@ -241,7 +241,7 @@ class FakeStage:
 
 
 def test_progress_shows_the_running_stages_by_name_with_rate_and_time_left() -> None:
-    terminal = Console(file=io.StringIO(), color_system=None, width=160)
+    terminal = Console(file=io.StringIO(), color_system=None, width=80)
     now = 0.0
     with Progress(
         *STAGE_COLUMNS, console=terminal, get_time=lambda: now, auto_refresh=False
@@ -255,12 +255,12 @@ def test_progress_shows_the_running_stages_by_name_with_rate_and_time_left() -> 
     (line,) = shown.get().splitlines()
     assert "verify: reading the log" in line
     assert "4/8 tasks" in line
-    assert "2.0 tasks/s" in line
+    assert "2.0/s" in line
     assert "left 0:00:02" in line
 
 
 @pytest.mark.parametrize(
-    ("rate", "text"), [(None, ""), (0.0, ""), (12.34, "12.3 tasks/s"), (0.25, "4.0 s/task")]
+    ("rate", "text"), [(None, ""), (0.0, ""), (12.34, "12.3/s"), (0.25, "4.0 s each")]
 )
 def test_a_rate_is_in_the_unit_that_leaves_a_number_above_one(
     rate: float | None, text: str

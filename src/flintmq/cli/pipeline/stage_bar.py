@@ -46,8 +46,8 @@ def rate_text(tasks_per_second: float | None) -> str:
     if not tasks_per_second:
         return ""
     if tasks_per_second >= 1:
-        return f"{tasks_per_second:.1f} tasks/s"
-    return f"{1 / tasks_per_second:.1f} s/task"
+        return f"{tasks_per_second:.1f}/s"
+    return f"{1 / tasks_per_second:.1f} s each"
 
 
 class _RateColumn(ProgressColumn):
@@ -57,9 +57,10 @@ class _RateColumn(ProgressColumn):
         return Text(rate_text(task.finished_speed or task.speed), style="progress.data.speed")
 
 
+# Narrow enough for a terminal of 80 columns, with the name of a stage.
 STAGE_COLUMNS: Final = (
     TextColumn("{task.description}"),
-    BarColumn(),
+    BarColumn(bar_width=12),
     MofNCompleteColumn(),
     TextColumn("tasks"),
     _RateColumn(),
