@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import signal
 from collections.abc import Iterator
 from typing import Final
 
@@ -17,6 +18,12 @@ DEADLINE_S: Final = 60
 # A loaded machine may take any time for an example; what is proven does not depend on it.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
+
+
+def pytest_configure() -> None:
+    """Hear Ctrl-C in a run that was started in the background too: its children inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
