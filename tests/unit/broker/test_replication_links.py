@@ -412,12 +412,17 @@ async def test_whatever_goes_wrong_with_a_chunk_ends_its_stream() -> None:
 
     async def send(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(transfer(0, record(200)))
-        await reader.read()
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
         writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+        ended.set()
 
-    link = master_link(BrokenLog())
+    link, ended = master_link(BrokenLog()), asyncio.Event()
     server = await asyncio.start_server(send, "127.0.0.1", 0)
     async with server:
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         with pytest.raises(LookupError):
             await HaClient(link, on_append=lambda: None).run(address, link.request())
+        await ended.wait()
