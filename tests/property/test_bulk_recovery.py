@@ -1,6 +1,5 @@
 """Recovery leaves the same files and tells the same, record by record and in machine code."""
 
-import contextlib
 import dataclasses
 from pathlib import Path
 from typing import Final
@@ -65,10 +64,7 @@ def test_recovery_is_the_same_whatever_is_damaged(
     name: str, cleanly: bool, harm: list[Damage], lost: set[str]
 ) -> None:
     found = stopped(name, cleanly=cleanly)
-    files = found.files.process_crash_image()
-    for damage in harm:
-        with contextlib.suppress(FileNotFoundError):  # It was removed before.
-            damage.apply(found, files)
+    files = found.harmed(harm)
     for path in found.paths:
         if path.relative_to(ROOT).parts[0] in lost:
             files.remove(path, missing_ok=True)

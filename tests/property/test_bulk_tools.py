@@ -123,10 +123,7 @@ def test_tools_say_the_same_whatever_is_damaged(
     name: str, cleanly: bool, harm: list[Damage]
 ) -> None:
     found = stopped(name, cleanly=cleanly)
-    files = found.files.process_crash_image()
-    for damage in harm:
-        with contextlib.suppress(FileNotFoundError):  # It was removed before.
-            damage.apply(found, files)
+    files = found.harmed(harm)
     assert_same(found.variant, files)
 
 

@@ -124,8 +124,7 @@ class LogScan:
 
     def batches(self) -> Generator[list[CheckedRecord], None, None]:
         """Yield the records in log order, many at a time."""
-        for piece in self.pieces():
-            yield piece if isinstance(piece, list) else list(piece)
+        return _in_lists(self.pieces())
 
     def pieces(self) -> Generator[list[CheckedRecord] | SoundRecords, None, None]:
         """Yield the records in log order, in tables if there is machine code.
@@ -175,8 +174,7 @@ class LogScan:
         self, file: DataFile, *, is_last: bool
     ) -> Generator[list[CheckedRecord], None, None]:
         """Yield the records of one file; behind those of the last one the log ends."""
-        for piece in self._scan_pieces(file, is_last=is_last):
-            yield piece if isinstance(piece, list) else list(piece)
+        return _in_lists(self._scan_pieces(file, is_last=is_last))
 
     def _scan_pieces(
         self, file: DataFile, *, is_last: bool
@@ -357,6 +355,13 @@ class LogScan:
         if len(self.damages) < DAMAGE_COUNT_MAX:
             self._starts.append(damage.start)
             self.damages.append(damage)
+
+
+def _in_lists(
+    pieces: Iterator[list[CheckedRecord] | SoundRecords],
+) -> Generator[list[CheckedRecord], None, None]:
+    for piece in pieces:
+        yield piece if isinstance(piece, list) else list(piece)
 
 
 def _ranges(region: MappedRegion, start: int) -> list[tuple[int, int]]:

@@ -59,13 +59,13 @@ class RequestLatencies:
         answer_code: int,
         began: float,
         count: int = 1,
-        kind: AnsweredKind | None = None,
+        is_long_polling: bool = False,
     ) -> None:
-        """Note that requests which came at a time are answered now; ``kind`` if it is special.
+        """Note that requests which came at a time are answered now.
 
         It is done for each group of sends and for each pull, so it does as little as it can.
         """
-        key = (code, answer_code, False) if kind is None else kind
+        key = (code, answer_code, is_long_polling)
         try:
             histogram = self._by_kind[key]
         except KeyError:

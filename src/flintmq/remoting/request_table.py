@@ -21,7 +21,7 @@ from flintmq.remoting.errors import RefusedError
 from flintmq.remoting.peer import Peer
 from flintmq.remoting.processors import Answer, Request, failed, send_answer
 from flintmq.remoting.refusal_counts import RefusalCounts
-from flintmq.remoting.request_latencies import UNKNOWN_CODE, AnsweredKind
+from flintmq.remoting.request_latencies import UNKNOWN_CODE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -247,7 +247,6 @@ class RequestTable(Mapping[int, RequestHandlers]):
         is_held = code in _LONG_POLLING
 
         def answered(answer: Answer) -> None:
-            kind = AnsweredKind(code, answer.code, is_held)
-            latencies.note(code, answer.code, began, kind=kind)
+            latencies.note(code, answer.code, began, is_long_polling=is_held)
 
         request.when_answered(answered)

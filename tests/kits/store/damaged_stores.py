@@ -1,6 +1,8 @@
 """Stores that were stopped or killed, and damage to their files."""
 
+import contextlib
 import functools
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -20,6 +22,14 @@ class Stopped(NamedTuple):
     files: SimulatedFiles
     ledger: Ledger
     paths: tuple[Path, ...]
+
+    def harmed(self, harm: "Iterable[Damage]") -> SimulatedFiles:
+        """Return what a crash leaves of the files, with all that damage done to them."""
+        files = self.files.process_crash_image()
+        for damage in harm:
+            with contextlib.suppress(FileNotFoundError):  # It was removed before.
+                damage.apply(self, files)
+        return files
 
 
 @functools.cache

@@ -32,7 +32,6 @@ from flintmq.format.wire.headers.pull import PullMessageRequest
 from flintmq.format.wire.remoting_errors import LocalProtocolError
 from flintmq.remoting import RefusedError
 from flintmq.remoting.processors import send_answer
-from flintmq.remoting.request_latencies import AnsweredKind
 from flintmq.store.results import GetStatus
 
 if TYPE_CHECKING:
@@ -254,8 +253,7 @@ class PullFastPath:
         return frame
 
     def _note_held(self, held: HeldRequest, code: int) -> None:
-        kind = AnsweredKind(_PULL, code, is_long_polling=True)
-        self._context.latencies.note(_PULL, code, held.began, kind=kind)
+        self._context.latencies.note(_PULL, code, held.began, is_long_polling=True)
 
     def _hold(
         self, known: KnownPull, connection: RequestSource, request: ReceivedRequest, offset: int
@@ -263,6 +261,10 @@ class PullFastPath:
         """Have a pull wait if all that is wrong with it is that its queue ends there."""
         assert known.hold_ms is not None
         context, config = self._context, self._context.config
+        if request.header_type is not _JSON or not context.store.ends_at(
+            known.topic, known.queue_id, offset
+        ):
+            return False
         later = HeldRequest(request.opaque, context.latencies.began)
         held = HeldPull(
             (known.topic, known.queue_id),
@@ -272,11 +274,7 @@ class PullFastPath:
             answer=functools.partial(self._answer_held, known, connection, later, offset),
             size=known.held_size,
         )
-        if (
-            request.header_type is not _JSON
-            or context.held.is_full_for(held)
-            or not context.store.ends_at(known.topic, known.queue_id, offset)
-        ):
+        if context.held.is_full_for(held):
             return False
         context.fetched.note(known.group, known.topic, known.queue_id, offset)
         return context.held.hold(

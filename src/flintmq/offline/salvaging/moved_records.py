@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from flintmq.format.stored.consume_queue import UNIT_TABLE
 from flintmq.format.stored.record_layout import PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT
 from flintmq.kernels.derived_views import record_of
+from flintmq.kernels.field_dtypes import field_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from flintmq.store.recovery.bulk_records import SoundRecords
 
 LONG_SIZE: Final = 8
+UNIT_DTYPE: Final = field_dtype(UNIT_TABLE, ["physical_offset"])
 
 
 class MovedRecords:
@@ -75,7 +78,7 @@ def renumbered(records: SoundRecords, numbers: QueueNumbering) -> MovedRecords |
     queue_offsets = records.table.queue_offset.copy()
     for (key, first, units), shift in zip(slices, shifts, strict=True):
         assert shift is not None
-        unit_offsets = np.frombuffer(units, np.dtype(">i8,>i4,>i8"))["f0"]
+        unit_offsets = np.frombuffer(units, UNIT_DTYPE)["physical_offset"]
         if shift:
             rows = np.searchsorted(records.table.physical_offset, unit_offsets)
             queue_offsets[rows] -= shift

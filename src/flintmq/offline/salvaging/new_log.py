@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from flintmq.format.stored.record_encoding import encode_blank
 from flintmq.format.stored.record_layout import (
     BLANK_SIZE,
+    IPV4_PREPARED_OFFSET_AT,
     PHYSICAL_OFFSET_AT,
     QUEUE_OFFSET_AT,
     SYS_FLAG_AT,
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from flintmq.store.recovery.bulk_records import SoundRecords
 
 BUFFER_SIZE: Final = 1 << 20
+IPV4_HOSTS: Final = 0
+"""The sys flag of a record whose hosts are both IPv4."""
 
 
 class NewLog:
@@ -96,7 +99,8 @@ class NewLog:
 
     def _lead_to_half(self, moved: bytearray, position: int, record: CheckedRecord) -> None:
         """Let the end of a transaction name the place where its half message is now."""
-        at = position + 60 + sum(host_sizes(record.sys_flag))
+        at = position + IPV4_PREPARED_OFFSET_AT
+        at += sum(host_sizes(record.sys_flag)) - sum(host_sizes(IPV4_HOSTS))
         named = record.prepared_transaction_offset
         # A half message stands before the record that ends its transaction, or nowhere.
         prepared = self._new_offset(named) if named < record.physical_offset else -1
