@@ -3,14 +3,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-JOBS ?= 2
+# More than the two cores of most machines: tests wait for clocks, disks and other processes too.
+JOBS ?= 4
 DATA ?= .run/data
 # Hashes, but no addresses: where packages come from is the machine's business.
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
     --no-header --no-annotate --quiet --upgrade
 
 .PHONY: help run demo demo-store setup setup-broker setup-test setup-dev test test-quick check format \
-    bench bench-pipeline bench-broker bench-client bench-replication bench-turns bench-cold bench-waiting bench-admin \
+    bench bench-pipeline bench-broker bench-client bench-replication bench-turns bench-cold bench-waiting bench-scale bench-bad-peers bench-admin \
     soak soak-pairs soak-members docs \
     release-check lock java node clean
 
@@ -72,6 +73,7 @@ test: $(if $(LIGHT),setup-test,setup-dev java node)
 	$(BIN)/python -m pytest $(if $(LIGHT),-p tools.light_tests) -q '$(T)' $(ARGS)
 else
 test: setup-dev java node check ## everything: checks, then all tests; T=path::name for one test, without checks
+	@$(BIN)/python -m tools.compile_kernels # Once, and not in each of the processes.
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q
 endif
 
@@ -112,6 +114,12 @@ bench-turns: setup-dev ## how long others wait beside a client that asks for muc
 
 bench-client: setup-dev ## benchmarks of the client, beside PyPI's rocketmq where that is installed
 	$(BIN)/python -m bench.client --json bench/results-client.json $(ARGS)
+
+bench-bad-peers: setup-dev ## how long a healthy client waits beside bad peers
+	$(BIN)/python -m bench.bad_peers $(ARGS)
+
+bench-scale: setup-dev ## how cost grows with topics, connections, sizes of bodies and logs, and brokers
+	$(BIN)/python -m bench.scale --json bench/results-scale.json $(ARGS)
 
 bench-admin: setup-dev ## how long flintmq admin takes to show its help and to answer
 	$(BIN)/python -m bench.admin_start $(ARGS)

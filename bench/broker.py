@@ -2,7 +2,8 @@
 
 With ``--java`` the official broker runs beside ours and both are measured in turn, round by
 round, so that whatever else the machine does hits both; ``--against SRC`` does the same with
-another tree of ours, such as a clone of the commit before a change.  Rates are given against the
+another tree of ours, such as a clone of the commit before a change; ``--brokers N`` measures N of
+our brokers, over which the load is spread, beside one.  Rates are given against the
 wall clock and against the processor time of the broker; a ratio is the median of the rounds, with
 the least and the greatest of them behind it.  Last comes how long others wait beside retention,
 rolls, large queries and state that is written (`bench.turns`).
@@ -147,6 +148,9 @@ def _options() -> argparse.Namespace:
         "--against", type=Path, metavar="SRC", help="measure another tree of ours beside"
     )
     parser.add_argument(
+        "--brokers", type=int, metavar="N", help="measure N brokers of ours beside one"
+    )
+    parser.add_argument(
         "--without-machine-code", action="store_true", help="ours as it is without numba"
     )
     parser.add_argument("--load", choices=["go", "python"], help="default: Go where it is there")
@@ -245,7 +249,17 @@ def _kinds(work: Path, options: argparse.Namespace, errors: Console) -> dict[str
             source=options.against.resolve(strict=True),
         )
 
+    def several(settings: Mapping[str, str]) -> Start:
+        return functools.partial(
+            our_server,
+            bytecode=work / "bytecode",
+            settings=settings,
+            broker_count=options.brokers,
+        )
+
     kinds: dict[str, Kind] = {"FlintMQ": ours}
+    if options.brokers is not None:
+        return {f"FlintMQ, {options.brokers} brokers": several, **kinds}
     if options.against is not None:
         kinds["the other tree"] = other
         return kinds

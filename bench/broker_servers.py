@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -49,25 +49,38 @@ _LOGBACK: Final = """<configuration>
 
 
 class Server(NamedTuple):
-    """A broker that is up."""
+    """A broker that is up, or several that one process has started."""
 
     name: str
     address: str
+    """Where it listens; of several the addresses with commas between them."""
     pid: int
     start_seconds: float
     namesrv: str = ""
 
     def cpu_seconds(self) -> float:
-        """Return the processor time it has used."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        """Return the processor time it has used, with the processes that it has started."""
+        return sum(map(_cpu_seconds, self._pids()))
 
     def own_mib(self) -> int:
         """Return its memory that no file stands behind: pages of the store are the kernel's."""
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("RssAnon:"):
-                return int(line.split()[1]) // 1024
-        raise RuntimeError("no RssAnon")
+        return sum(map(_own_mib, self._pids()))
+
+    def _pids(self) -> list[int]:
+        started = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        return [self.pid, *map(int, started.split())]
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _own_mib(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) // 1024
+    raise RuntimeError("no RssAnon")
 
 
 @contextlib.contextmanager
@@ -77,14 +90,19 @@ def our_server(
     bytecode: Path | None = None,
     settings: Mapping[str, object] | None = None,
     source: Path | None = None,
+    broker_count: int = 1,
 ) -> Iterator[Server]:
     """Run ``flintmq serve`` as it comes: a name server and a broker in one process.
+
+    Several brokers are a process each, beside that of the name server.
 
     With ``bytecode``, compiled modules are kept there, also where the shell forbids them.
     With ``source``, another tree of ours is run, the ``src`` of a clone at another commit.
     """
     command = [sys.executable, "-m", "flintmq", "serve", "--data", str(work / "data")]
     command += ["--namesrv-port", "0", "--broker-port", "0", "--log-level", "warning"]
+    if broker_count > 1:
+        command += ["--brokers", str(broker_count)]
     for key, value in (settings or {}).items():
         command += ["--set", f"{key}={value}"]
     environment = dict(os.environ)
@@ -101,9 +119,12 @@ def our_server(
         assert process.stdout is not None
         line = process.stdout.readline()
         seconds = time.perf_counter() - started
-        words = dict(word.split("=", 1) for word in line.split()[1:])
+        words = [word.split("=", 1) for word in line.split()[1:]]
+        addresses = ",".join(value for key, value in words if key == "broker")
         name = "FlintMQ" if source is None else "the other tree"
-        yield Server(name, words["broker"], process.pid, seconds, words["namesrv"])
+        if broker_count > 1:
+            name += f", {broker_count} brokers"
+        yield Server(name, addresses, process.pid, seconds, dict(words)["namesrv"])
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=STOP_TIMEOUT_S)
@@ -117,29 +138,49 @@ def java_server(
 
     ``tls`` false has it start without a certificate of its own.
     """
-    toolchain = JavaToolchain.find()
-    conf = work / "home" / "conf"
-    conf.mkdir(parents=True)
-    (conf / "logback_broker.xml").write_text(_LOGBACK.format(path=work / "broker.log"))
-    port = _free_port()
     properties = {
         "brokerIP1": HOST,
-        "listenPort": port,
         "storePathRootDir": work / "store",
         "storePathCommitLog": work / "store" / "commitlog",
         # Else it refuses what waited for 200 ms, as happens while its code is being compiled.
         "waitTimeMillsInSendQueue": "10000",
         **(settings or {}),
     }
-    file = work / "broker.properties"
-    file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-    command = [toolchain.java, f"-Duser.home={work}", *JAVA_FLAGS]
-    command += [] if tls else [WITHOUT_TLS]
-    command += ["-cp", toolchain.class_path]
-    command += ["org.apache.rocketmq.broker.BrokerStartup", "-c", str(file)]
+    flags = () if tls else (WITHOUT_TLS,)
+    with _java(work, "broker", "BrokerStartup", properties, flags) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def java_namesrv(work: Path) -> Iterator[Server]:
+    """Run the official name server as it comes."""
+    with _java(work, "namesrv", "NamesrvStartup", {}) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def _java(
+    work: Path,
+    package: str,
+    main: str,
+    properties: Mapping[str, object],
+    flags: Sequence[str] = (),
+) -> Iterator[Server]:
+    """Run a class of RocketMQ with settings in a file, on a free port."""
+    toolchain = JavaToolchain.find()
+    conf = work / "home" / "conf"
+    conf.mkdir(parents=True)
+    (conf / f"logback_{package}.xml").write_text(_LOGBACK.format(path=work / f"{package}.log"))
+    port = _free_port()
+    lines = [f"{key}={value}\n" for key, value in {"listenPort": port, **properties}.items()]
+    file = work / f"{package}.properties"
+    file.write_text("".join(lines))
+    command = [toolchain.java, f"-Duser.home={work}", *JAVA_FLAGS, *flags]
+    command += ["-cp", toolchain.class_path, f"org.apache.rocketmq.{package}.{main}"]
     started = time.perf_counter()
     environment = {"ROCKETMQ_HOME": str(work / "home"), "TZ": "UTC"}
-    with JavaProcess(command, log=work / "broker.out", environment=environment) as process:
+    log = work / f"{package}.out"
+    with JavaProcess([*command, "-c", str(file)], log=log, environment=environment) as process:
         process.wait_for("boot success")
         seconds = time.perf_counter() - started
         yield Server("Java 4.9.7", f"{HOST}:{port}", process.pid, seconds)

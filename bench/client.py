@@ -1,8 +1,9 @@
 """Benchmarks of the client: ``python -m bench.client``, or ``make bench-client``.
 
-One broker process serves all in turn: our client, and the C++ client of PyPI's ``rocketmq``
-package where that is installed.  Every piece of work runs in a process of its own; whoever comes
-first in one round comes last in the next.  What counts is the ratio within one run.
+One broker process serves all in turn: our client, the C++ client of PyPI's ``rocketmq`` package
+where that is installed, and with ``--java`` the official Java client 4.9.8.  Every piece of work
+runs in a process of its own; whoever comes first in one round comes last in the next.  What
+counts is the ratio within one run.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -23,9 +25,12 @@ from rich.console import Console
 from rich.table import Table
 
 from flintmq.testing import EmbeddedCluster
+from tests.kits.processes.java_clients import find_clients
 
 OURS: Final = "bench.client_ours"
 THEIRS: Final = "bench.client_theirs"
+CPP: Final = "C++"
+JAVA: Final = "Java 4.9.8"
 CASE_TIMEOUT_S: Final = 300
 CLUSTER_STARTS: Final = 10
 
@@ -39,6 +44,7 @@ class Work(NamedTuple):
     name: str
     factor: float
     theirs: str
+    """The same work of clients that know fewer ways."""
     topic: str | None = None
 
 
@@ -77,8 +83,22 @@ def broker() -> Iterator[str]:
 
 
 def run_case(module: str, work: str, namesrv: str, topic: str, count: int) -> Rate:
-    """Do a piece of work in a process of its own."""
+    """Do a piece of work in Python, in a process of its own."""
     command = [sys.executable, "-m", "bench.client_case", module, work, namesrv, topic, str(count)]
+    return run_command(command, count)
+
+
+def run_java(work: str, namesrv: str, topic: str, count: int) -> Rate:
+    """Do a piece of work with the Java client, in a process of its own."""
+    with tempfile.TemporaryDirectory(prefix="flintmq-bench-") as home:
+        command = find_clients("4.9.8").command(
+            "ClientBench", work, namesrv, topic, str(count), flags=(f"-Duser.home={home}",)
+        )
+        return run_command(command, count)
+
+
+def run_command(command: list[str], count: int) -> Rate:
+    """Run a piece of work that tells in its last line what it took."""
     # The C++ client prints to standard output whenever it likes; the last line is ours.
     done = subprocess.run(
         command, stdout=subprocess.PIPE, text=True, check=True, timeout=CASE_TIMEOUT_S
@@ -88,7 +108,7 @@ def run_case(module: str, work: str, namesrv: str, topic: str, count: int) -> Ra
 
 
 def measure(
-    *, messages: int, rounds: int, works: list[Work], console: Console
+    *, messages: int, rounds: int, works: list[Work], has_java: bool, console: Console
 ) -> dict[str, dict[str, Rate]]:
     """Return the median rates by work and client."""
     has_theirs = importlib.util.find_spec("rocketmq") is not None
@@ -99,13 +119,15 @@ def measure(
         with broker() as namesrv:
             if work.topic is not None:
                 run_case(OURS, "batches", namesrv, work.topic, count)
-            cases = [("flintmq", OURS, work.name)]
+            cases = [("flintmq", partial(run_case, OURS, work.name))]
             if has_theirs:
-                cases.append(("rocketmq (C++)", THEIRS, work.theirs))
+                cases.append((CPP, partial(run_case, THEIRS, work.theirs)))
+            if has_java:
+                cases.append((JAVA, partial(run_java, work.theirs)))
             for number in range(rounds):
-                for client, module, name in cases[:: -1 if number % 2 else 1]:
-                    topic = work.topic or f"{module.rpartition('.')[2]}-{name}"
-                    rate = run_case(module, name, namesrv, topic, count)
+                for client, run in cases[:: -1 if number % 2 else 1]:
+                    topic = work.topic or f"{re.sub('[^A-Za-z]', '', client)}-{work.name}"
+                    rate = run(namesrv, topic, count)
                     samples.setdefault(client, []).append(rate)
                     console.print(f"{number + 1}/{rounds} {work.what}, {client}: {rate[0]:,.0f}/s")
         found[work.what] = {client: _median(rates) for client, rates in samples.items()}
@@ -128,11 +150,16 @@ def cluster_start_ms() -> float:
 
 def show(found: dict[str, dict[str, Rate]], start_ms: float, console: Console) -> None:
     """Print a table: ours, theirs where there is one, and the ratios."""
-    table = Table("what", "flintmq/s", "C++/s", "ratio", "ratio by processor time")
+    others = [name for name in (CPP, JAVA) if any(name in rates for rates in found.values())]
+    # The last two columns of each compare rates by the clock and by processor time.
+    table = Table("what", "flintmq/s", "CPU µs")
+    for name in others:
+        for heading in (f"{name}/s", "ratio", "by CPU"):
+            table.add_column(heading)
     for what, rates in found.items():
-        ours, theirs = rates["flintmq"], rates.get("rocketmq (C++)")
-        cells = [what, f"{ours.per_second:,.0f}"]
-        if theirs is not None:
+        ours = rates["flintmq"]
+        cells = [what, f"{ours.per_second:,.0f}", f"{1e6 / ours.per_cpu_second:.1f}"]
+        for theirs in (rates[name] for name in others):
             cells.append(f"{theirs.per_second:,.0f}")
             cells.append(f"{ours.per_second / theirs.per_second:.2f}")
             cells.append(f"{ours.per_cpu_second / theirs.per_cpu_second:.2f}")
@@ -147,12 +174,17 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", help="rows whose name holds this text")
+    parser.add_argument("--java", action="store_true", help="the Java client beside it")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     console = Console()
     works = [work for work in WORKS if (arguments.only or "") in work.what]
     found = measure(
-        messages=arguments.messages, rounds=arguments.rounds, works=works, console=console
+        messages=arguments.messages,
+        rounds=arguments.rounds,
+        works=works,
+        has_java=arguments.java,
+        console=console,
     )
     start_ms = cluster_start_ms()
     show(found, start_ms, console)

@@ -28,6 +28,7 @@ from bench.pipeline_latency import latency_cases
 from bench.pipeline_live import BODY_SIZE, LIVE_PREFIX, LiveTopic, live_cases, live_topic
 from bench.pipeline_reports import report_cases
 from bench.pipeline_scan import scan_cases
+from bench.pipeline_topics import topic_cases
 from flintmq.spark.runtime.session_settings import SessionSettings
 from flintmq.spark.runtime.spark_session import job_session
 
@@ -92,6 +93,7 @@ def _table(results: Sequence[Result]) -> Table:
         "a second of one core",
         "of it Java",
         "peak MiB",
+        "files",
         "aim",
     ):
         table.add_column(heading, justify="right")
@@ -104,6 +106,7 @@ def _table(results: Sequence[Result]) -> Table:
             f"{one.per_cpu_second:,.0f}",
             "" if one.is_whole_process else f"{one.java_share:.0%}",
             "" if one.is_whole_process else str(one.python_peak_mib),
+            "" if one.file_count is None else f"{one.file_count:,}",
             f"{one.aim:,}" if one.aim else "",
         )
     return table
@@ -153,7 +156,7 @@ def _options() -> argparse.Namespace:
 def main() -> None:
     """Run the benchmarks as the command line says."""
     options = _options()
-    stores = [*scan_cases(), *report_cases(), *job_cases(), *archive_cases()]
+    stores = [*scan_cases(), *report_cases(), *job_cases(), *archive_cases(), *topic_cases()]
     topics = [*live_cases(), *latency_cases()]
     console, errors = Console(width=TABLE_WIDTH), Console(stderr=True)
     with (

@@ -5,11 +5,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 from pyspark.sql import SparkSession
 
-from bench.process_tree import TreeWatch, usage
+from bench.broker_servers import Server
+from bench.process_tree import TreeWatch, Usage, usage
 
 
 class Subject(Protocol):
@@ -49,6 +50,43 @@ class Done(NamedTuple):
     """For a case whose work was done, and measured, by a process of its own."""
     latencies_ms: tuple[float, ...] = ()
     """For a case that looks at how long each message took."""
+    used: Usage | None = None
+    """Processor time of what is timed, for a case that does more."""
+    server_seconds: float | None = None
+    """For a case that starts a broker of its own: what that has used of it."""
+    file_count: int | None = None
+    """For a case that writes files whose number shall not follow the number of topics."""
+
+
+class Section:
+    """Times a part of a case, which does more than what shall be timed."""
+
+    def __init__(self, server: Server | None = None) -> None:
+        self._server = server
+        self._before = self._now()
+        self._after = self._before
+
+    def _now(self) -> tuple[float, Usage, float]:
+        server = 0 if self._server is None else self._server.cpu_seconds()
+        return time.perf_counter(), usage(), server
+
+    def __enter__(self) -> Self:
+        self._before = self._now()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._after = self._now()
+
+    def done(self, messages: int, file_count: int | None = None) -> Done:
+        """Return what was done in it."""
+        (begun, before, server_before), (ended, after, server_after) = self._before, self._after
+        return Done(
+            messages,
+            ended - begun,
+            used=after.since(before),
+            server_seconds=server_after - server_before,
+            file_count=file_count,
+        )
 
 
 class Case(NamedTuple, Generic[SubjectT]):
@@ -78,6 +116,7 @@ class Result:
     aim: int
     median_ms: float | None
     worst_ms: float | None
+    file_count: int | None = None
 
     @property
     def per_second(self) -> float:
@@ -108,8 +147,9 @@ def measure(case: Case[SubjectT], spark: SparkSession, subject: SubjectT) -> Res
         before, start = usage(), time.perf_counter()
         done = case.run(spark, subject)
         wall = time.perf_counter() - start
-        used = usage().since(before)
+        used = usage().since(before) if done.used is None else done.used
         server = subject.server_seconds() - server_before
+        server = server if done.server_seconds is None else done.server_seconds
     python = watch.cpu_seconds if case.is_whole_process else used.python
     return Result(
         name=case.name,
@@ -124,4 +164,5 @@ def measure(case: Case[SubjectT], spark: SparkSession, subject: SubjectT) -> Res
         aim=case.aim,
         median_ms=statistics.median(done.latencies_ms) if done.latencies_ms else None,
         worst_ms=max(done.latencies_ms, default=None),
+        file_count=done.file_count,
     )

@@ -19,6 +19,8 @@ class _Process(NamedTuple):
     seconds: float
     """Of the process itself and of its children that have ended."""
     own_seconds: float
+    is_worker: bool = False
+    """Whether a Java process has started it, or the one that has."""
 
 
 class Usage(NamedTuple):
@@ -48,11 +50,12 @@ def _below() -> list[_Process]:
     every = {process.number: process for process in _processes()}
     found = []
     for process in every.values():
-        parent = process.parent
+        parent, is_worker = process.parent, False
         while parent in every and parent != os.getpid():
+            is_worker |= every[parent].is_java
             parent = every[parent].parent
         if parent == os.getpid():
-            found.append(process)
+            found.append(process._replace(is_worker=is_worker))
     return found
 
 
@@ -69,8 +72,9 @@ def usage() -> Usage:
 class TreeWatch:
     """Watches the processes below this one for a while.
 
-    Memory is what Python workers have of their own: pages of a log are the kernel's.  Seconds are
-    summed up by process, since Spark's workers hand theirs to nobody when they end.
+    Memory is what Spark's Python workers have of their own: pages of a log are the kernel's, and a
+    broker is none of them.  Seconds are summed up by process, since Spark's workers hand theirs to
+    nobody when they end.
     """
 
     def __init__(self) -> None:
@@ -103,7 +107,7 @@ class TreeWatch:
 
 
 def _own_mib(process: _Process) -> int:
-    if not process.is_java:
+    if process.is_worker:
         with contextlib.suppress(OSError):
             for line in (_PROC / str(process.number) / "status").read_text().splitlines():
                 if line.startswith("RssAnon:"):

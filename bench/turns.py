@@ -1,16 +1,20 @@
 """How long others wait beside one client that asks for much: ``make bench-turns``.
 
-A broker runs as a process of its own.  One client asks for something that takes long, another one
-asks for something small all the time; what counts is the longest wait of the latter.  The broker's
-own count of long turns stands beside it.  Prints a table, and writes JSON where asked.
+A broker runs as a process of its own.  One client asks for something that takes long, another one,
+in a process of its own too, asks for something small all the time; what counts is the longest wait
+of the latter.  The broker's own count of long turns stands beside it.  Prints a table, and writes
+JSON where asked.
 """
 
 import argparse
 import asyncio
+import contextlib
 import json
+import multiprocessing
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -77,14 +81,51 @@ class Waits(NamedTuple):
     long_turns: int
 
 
+async def _ask_for_little(address: str, orders: Connection) -> None:
+    """Ask for the end of a queue between two orders, and tell how long each answer took."""
+    client, header = RemotingClient(), QueueBoundRequest(topic="hot", queue_id=0)
+    while await asyncio.to_thread(orders.recv):
+        waits: list[float] = []
+        while not orders.poll():
+            asked = time.perf_counter()
+            await client.call(address, RequestCode.GET_MAX_OFFSET, header, timeout_ms=TIMEOUT_MS)
+            waits.append((time.perf_counter() - asked) * 1000)
+            if len(waits) == 1:
+                orders.send(None)
+            await asyncio.sleep(0.001)
+        orders.recv()
+        orders.send(waits)
+    await client.close()
+
+
+def _run_little(address: str, orders: Connection) -> None:
+    asyncio.run(_ask_for_little(address, orders))
+
+
+@contextlib.contextmanager
+def little_client(address: str) -> Iterator[Connection]:
+    """Run the client that asks for little: what the other one does must not hold it up."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_run_little, args=(address, theirs))
+    process.start()
+    try:
+        yield ours
+        ours.send(False)
+        process.join()
+    finally:
+        process.kill()
+        process.join()
+
+
 class Turns:
     """A broker, one client that asks for much and one that asks for little."""
 
-    def __init__(self, address: str, amounts: Amounts) -> None:
+    def __init__(self, address: str, amounts: Amounts, little: Connection) -> None:
         self._address = address
         self._amounts = amounts
         self._much = RemotingClient()
-        self._little = RemotingClient()
+        self._little = little
         self._first_ms = 0
         """When the first messages were stored: at the end of the chain of their key."""
 
@@ -93,9 +134,8 @@ class Turns:
         return await self._much.call(self._address, code, header, body, timeout_ms=TIMEOUT_MS)
 
     async def close(self) -> None:
-        """Close both clients."""
+        """Close the client that asks for much."""
         await self._much.close()
-        await self._little.close()
 
     async def _all(self, requests: list[Callable[[], Awaitable[Command]]]) -> None:
         gate = asyncio.Semaphore(IN_FLIGHT)
@@ -211,20 +251,14 @@ class Turns:
 
     async def measure(self, much: Callable[[], Awaitable[None]]) -> Waits:
         """Ask for much and, all the while, for little."""
-        waits: list[float] = []
-        before, began = await self._long_turns(), time.perf_counter()
-        work = asyncio.ensure_future(much())
-        header = QueueBoundRequest(topic="hot", queue_id=0)
-        while not work.done():
-            asked = time.perf_counter()
-            await self._little.call(
-                self._address, RequestCode.GET_MAX_OFFSET, header, timeout_ms=TIMEOUT_MS
-            )
-            waits.append((time.perf_counter() - asked) * 1000)
-            await asyncio.sleep(0.001)
-        await work
+        before = await self._long_turns()
+        self._little.send(True)
+        await asyncio.to_thread(self._little.recv)
+        began = time.perf_counter()
+        await much()
         seconds = time.perf_counter() - began
-        waits.sort()
+        self._little.send(True)
+        waits = sorted(await asyncio.to_thread(self._little.recv))
         counted = await self._long_turns() - before
         return Waits(waits[-1], waits[len(waits) // 2], seconds, counted)
 
@@ -233,18 +267,16 @@ class Turns:
 
     async def runtime_info(self) -> dict[str, str]:
         """Return what the broker tells of itself."""
-        answer = await self._little.call(
-            self._address, RequestCode.GET_BROKER_RUNTIME_INFO, timeout_ms=TIMEOUT_MS
-        )
+        answer = await self.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
         found: dict[str, str] = loads_body(answer.body)["table"]
         return found
 
 
 async def measure_all(
-    address: str, amounts: Amounts, console: Console
+    address: str, amounts: Amounts, little: Connection, console: Console
 ) -> tuple[dict[str, Waits], str]:
     """Return the waits by cause, and the causes that the broker has counted."""
-    turns = Turns(address, amounts)
+    turns = Turns(address, amounts, little)
     console.print("filling the broker ...")
     await turns.fill()
     causes: dict[str, Callable[[], Awaitable[None]]] = {
@@ -275,8 +307,9 @@ def measure_stalls(amounts: Amounts, console: Console) -> tuple[dict[str, Waits]
     with (
         tempfile.TemporaryDirectory(prefix="flintmq-turns-") as work,
         serving(Path(work, "data"), "--log-level=warning", *sets, small=False) as group,
+        little_client(group.brokers[0]) as little,
     ):
-        return asyncio.run(measure_all(group.brokers[0], amounts, console))
+        return asyncio.run(measure_all(group.brokers[0], amounts, little, console))
 
 
 def stalls_table(found: Mapping[str, Waits], counted: str) -> Table:

@@ -39,6 +39,7 @@ NEEDS: Final = (
     Need("tests/property/test_bulk_recovery.py", None, "numba"),
     Need("tests/property/test_two_engines.py", None, "pyspark"),
     Need("tests/property/test_send_fast_path.py", None, "numba"),
+    Need("tests/property/test_walked_pulls.py", None, "numba"),
     # It makes PySpark unfindable, and expects to hear of that rather than of PyArrow.
     Need(
         "tests/unit/cli/test_pipeline_commands.py",

@@ -28,8 +28,11 @@ def read_notebook(path: Path) -> Any:
     return _read(path, as_version=4)
 
 
-def run_notebook(path: Path) -> Any:
-    """Return a notebook with what its cells show when they are run now; the file stays as it is."""
+def run_notebook(path: Path, **environment: str) -> Any:
+    """Return a notebook with what its cells show when they are run now; the file stays as it is.
+
+    ``environment`` is added to that of this process.
+    """
     notebook = read_notebook(path)
     for cell in notebook.cells:
         if cell.cell_type == "code":
@@ -42,7 +45,7 @@ def run_notebook(path: Path) -> Any:
         record_timing=False,
     )
     # Sessions that are this short are over before Java has compiled anything well.
-    client.execute(env=os.environ | {"JAVA_TOOL_OPTIONS": LIGHT_JAVA})
+    client.execute(env=os.environ | {"JAVA_TOOL_OPTIONS": LIGHT_JAVA} | environment)
     for cell in notebook.cells:
         if cell.cell_type == "code":
             # There Spark greets, with the name of the machine.

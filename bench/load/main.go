@@ -1,8 +1,10 @@
 // Command load puts load on a broker of RocketMQ 4.x and says what the broker did of it.
 //
-//	load send -addr HOST:PORT -topic T [-conns 4] [-window 64] [-size 128] [-batch 1] [-header json]
+//	load send -addr HOST:PORT[,HOST:PORT] -topic T [-conns 4] [-window 64] [-size 128] [-batch 1] [-header json]
 //	load pull -addr HOST:PORT -topic T [-queues 4] [-max 32]
 //	load push -addr HOST:PORT -topic T [-rate 1000]
+//
+// With several addresses the connections of sends and pulls are spread over them in turn.
 //
 // Each connection keeps a fixed number of requests under way, and as little as possible is done
 // besides: what is measured is the broker.  The topic has to have four queues; a broker that makes
@@ -14,6 +16,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -27,6 +30,12 @@ type options struct {
 	duration                 time.Duration
 }
 
+// broker returns the address that a connection goes to.
+func (o options) broker(connection int) string {
+	addresses := strings.Split(o.address, ",")
+	return addresses[connection%len(addresses)]
+}
+
 type result map[string]any
 
 func main() {
@@ -36,7 +45,7 @@ func main() {
 	}
 	var o options
 	flags := flag.NewFlagSet(os.Args[1], flag.ExitOnError)
-	flags.StringVar(&o.address, "addr", "127.0.0.1:10911", "where the broker listens")
+	flags.StringVar(&o.address, "addr", "127.0.0.1:10911", "where the broker listens, or several of them")
 	flags.StringVar(&o.topic, "topic", "LoadTopic", "topic")
 	flags.StringVar(&o.notation, "header", "json", "notation of headers: json or rocketmq")
 	flags.IntVar(&o.connections, "conns", 4, "connections")

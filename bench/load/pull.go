@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"net"
@@ -28,6 +29,40 @@ func pullFields(o options, group string, queue, offset, count, sysFlag, suspendM
 	}
 }
 
+// pullFrames makes the pulls of one queue, which differ in their offset: to marshal each of them
+// would cost more than all else that is done for it.
+type pullFrames struct {
+	before, behind, frame []byte
+	full                  func(offset int) []byte
+}
+
+const offsetMark = 1_111_111_111_111_111_111
+
+func newPullFrames(o options, group string, queue int) *pullFrames {
+	full := func(offset int) []byte {
+		ext := pullFields(o, group, queue, offset, o.pullCount, subscribedBit, 0)
+		return newRequest(pullCode, ext, nil, o.notation).frame
+	}
+	made := &pullFrames{full: full}
+	if o.notation == "json" {
+		made.before, made.behind, _ = bytes.Cut(full(offsetMark), strconv.AppendInt(nil, offsetMark, 10))
+	}
+	return made
+}
+
+// at returns the frame of a pull; it is good until the next one.
+func (p *pullFrames) at(offset int) []byte {
+	if p.before == nil {
+		return p.full(offset) // A binary header has sizes in many places.
+	}
+	p.frame = append(p.frame[:0], p.before...)
+	p.frame = strconv.AppendInt(p.frame, int64(offset), 10)
+	p.frame = append(p.frame, p.behind...)
+	binary.BigEndian.PutUint32(p.frame, uint32(len(p.frame)-4))
+	binary.BigEndian.PutUint32(p.frame[4:], uint32(len(p.frame)-prefixSize))
+	return p.frame
+}
+
 // records calls with each record of a pulled body.
 func records(body []byte, each func(record []byte)) {
 	for len(body) >= 4 {
@@ -46,7 +81,7 @@ func pull(o options) (result, error) {
 	failures := make(chan error, o.queues)
 	var running sync.WaitGroup
 	for queue := 0; queue < o.queues; queue++ {
-		conn, err := net.Dial("tcp", o.address)
+		conn, err := net.Dial("tcp", o.broker(queue))
 		if err != nil {
 			return nil, err
 		}
@@ -55,10 +90,9 @@ func pull(o options) (result, error) {
 			defer running.Done()
 			defer conn.Close()
 			answers, offset := newAnswerReader(conn, 1<<20), 0
+			pulls := newPullFrames(o, "CID_load", queue)
 			for time.Since(began) < o.duration {
-				ext := pullFields(o, "CID_load", queue, offset, o.pullCount, subscribedBit, 0)
-				frame := newRequest(pullCode, ext, nil, o.notation).frame
-				if _, err := conn.Write(frame); err != nil {
+				if _, err := conn.Write(pulls.at(offset)); err != nil {
 					failures <- err
 					return
 				}
@@ -99,7 +133,7 @@ func push(o options) (result, error) {
 	until := time.Now().Add(o.duration)
 	var running sync.WaitGroup
 	for queue := 0; queue < queueCount; queue++ {
-		conn, err := net.Dial("tcp", o.address)
+		conn, err := net.Dial("tcp", o.broker(0))
 		if err != nil {
 			return nil, err
 		}
@@ -154,7 +188,7 @@ func push(o options) (result, error) {
 }
 
 func sendAtRate(o options, until time.Time) (int, error) {
-	conn, err := net.Dial("tcp", o.address)
+	conn, err := net.Dial("tcp", o.broker(0))
 	if err != nil {
 		return 0, err
 	}

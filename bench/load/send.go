@@ -108,7 +108,7 @@ func (s *sender) run(until time.Time) error {
 func send(o options) (result, error) {
 	senders := make([]*sender, o.connections)
 	for number := range senders {
-		conn, err := net.Dial("tcp", o.address)
+		conn, err := net.Dial("tcp", o.broker(number))
 		if err != nil {
 			return nil, err
 		}

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from tests.kits.broker.remoting_kit import reserved_port
+from tests.kits.broker.remoting_kit import reserved_broker_port, reserved_port
 
 TOUR: Final = Path(__file__).parents[2] / "docs" / "operating" / "tour.sh"
 
@@ -20,7 +20,7 @@ def test_the_tour_of_an_operator(tmp_path: Path) -> None:
     for name, module in (("flintmq", "-m flintmq"), ("python", "")):
         (commands / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n')
         (commands / name).chmod(0o755)
-    with reserved_port() as namesrv, reserved_port() as broker:
+    with reserved_port() as namesrv, reserved_broker_port() as broker:
         done = subprocess.run(
             ["sh", str(TOUR)],
             env={

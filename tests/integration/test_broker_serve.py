@@ -335,6 +335,47 @@ def test_serve_keeps_the_sizes_of_a_store_and_changes_and_tells_who_is_left_out(
     assert "flintmq: not started, though there from before: broker-b" in ended.complaints
 
 
+def test_a_change_made_while_a_broker_runs_counts_after_its_restart(tmp_path: Path) -> None:
+    config = tmp_path / "b.conf"
+    config.write_text(f"listenPort=0\nstorePathRootDir={tmp_path / 'store'}\n")
+    change = b"regionId=elsewhere\nmaxMessageSize=5000\ndeleteWhen=05"
+
+    async def change_and_show(address: str, body: bytes) -> list[str]:
+        async with RemotingClient() as client:
+            code = RequestCode.UPDATE_BROKER_CONFIG
+            answer = await client.call(address, code, None, body, timeout_ms=5000)
+            assert answer.code == ResponseCode.SUCCESS, answer
+            code = RequestCode.GET_BROKER_CONFIG
+            answer = await client.call(address, code, timeout_ms=5000)
+            return bytes(answer.body).decode().splitlines()
+
+    for body in (change, b""):
+        process = ServeProcess("broker", "-c", str(config), *broker_properties(tmp_path / "store"))
+        try:
+            address = process.wait_for("The broker[").split(", ")[1].split("]")[0]
+            shown = run(change_and_show(address, body))
+            ended = process.stop()
+        finally:
+            process.close()
+        assert ended.code == EXIT_FINE
+        for line in change.decode().splitlines():
+            assert line in shown
+    # The start tells which file has them, and that of the operator is as it was.
+    assert "b.conf.changes" in ended.err
+    assert "regionId" not in config.read_text()
+
+
+@pytest.mark.parametrize("command", ["serve", "broker"])
+def test_the_notation_of_headers_may_come_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("ROCKETMQ_SERIALIZE_TYPE", "XML")
+    more = [f"--data={tmp_path / 'data'}", "--namesrv-port=0"] if command == "serve" else []
+    ended = run_command(command, *more)
+    assert ended.code == EXIT_UNREADABLE
+    assert "rocketmq.serialize.type=XML" in ended.err
+
+
 @pytest.mark.parametrize("command", ["serve", "broker", "namesrv"])
 def test_a_bad_value_stops_the_start_with_one_line(tmp_path: Path, command: str) -> None:
     more = [f"--data={tmp_path / 'data'}", "--namesrv-port=0"] if command == "serve" else []

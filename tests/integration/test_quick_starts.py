@@ -16,6 +16,8 @@ from typing import Final
 
 import pytest
 
+from tests.kits.spark.light_spark import light_java, light_python
+
 README: Final = (Path(__file__).parents[2] / "README.md").read_text()
 QUICK_STARTS: Final = README.partition("## Three quick starts")[2].partition("\n## ")[0]
 PYTHON, OPERATOR, ENGINEER = QUICK_STARTS.split("\n**A")[1:]
@@ -39,11 +41,11 @@ class Shell:
         binaries = Path(sys.executable).parent
         self._environment = os.environ | {"PATH": f"{binaries}:{os.environ['PATH']}"}
 
-    def run(self, command: str) -> str:
+    def run(self, command: str, **environment: str) -> str:
         done = subprocess.run(
             shlex.split(command),
             cwd=self._directory,
-            env=self._environment,
+            env=self._environment | environment,
             capture_output=True,
             text=True,
             timeout=SECONDS_MAX,
@@ -95,6 +97,7 @@ def test_an_operator_and_a_data_engineer(shell: Shell, served: list[str]) -> Non
     assert "SEND_OK" in shell.run(send)
     shell.run(doctor)
     query, archive, check = commands(ENGINEER)
-    assert re.search(r"^orders +1$", shell.run(query), re.MULTILINE)
-    assert "run 1: 1 record " in shell.run(archive)
-    assert "sound" in shell.run(check)
+    light = {"JAVA_TOOL_OPTIONS": light_java(), **light_python()}
+    assert re.search(r"^orders +1$", shell.run(query, **light), re.MULTILINE)
+    assert "run 1: 1 record " in shell.run(archive, **light)
+    assert "sound" in shell.run(check, **light)

@@ -3,29 +3,31 @@
 import os
 import subprocess
 import sys
+from types import ModuleType
 from typing import Final
 
 import numpy as np
 import pytest
 
 from flintmq.kernels.checked_access import checked_copy, checked_loader, checked_storer
-from tests.kits.broker.walk_fuzz import outcome
+from tests.kits.broker import pull_walk_fuzz, walk_fuzz
 
 ROUNDS: Final = 400
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_compiled_kernels_do_what_they_do_with_bounds_checked(seed: int) -> None:
+@pytest.mark.parametrize("fuzz", [walk_fuzz, pull_walk_fuzz])
+def test_compiled_kernels_do_what_they_do_with_bounds_checked(fuzz: ModuleType, seed: int) -> None:
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.kits.broker.walk_fuzz", str(seed), str(ROUNDS)],
+        [sys.executable, "-m", fuzz.__name__, str(seed), str(ROUNDS)],
         env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == outcome(seed, ROUNDS)
+    assert done.stdout.strip() == fuzz.outcome(seed, ROUNDS)
     assert int(done.stdout.split()[0]) > ROUNDS // 2
 
 

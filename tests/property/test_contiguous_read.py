@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from flintmq.format.stored.consume_queue import PRE_BLANK_SIZE, UNIT
 from flintmq.kernels.background_load import LoadOnDemand
-from flintmq.kernels.checked_access import checked_loader
-from flintmq.kernels.queue_reads import find_pieces
+from flintmq.kernels.checked_access import checked_copy, checked_loader
+from flintmq.kernels.queue_reads import NOT_CONTIGUOUS, copy_records, find_pieces
 from flintmq.store.message_store import MessageStore
 from flintmq.store.reading import store_reader as reading
 from flintmq.store.reading.compiled_read import CompiledRead
@@ -162,6 +162,16 @@ def test_a_stretch_is_what_a_read_record_by_record_brings(
             low, high = at_once["bounds"]
             assert (inside is not None) == (low <= offset < high)
             assert inside is None or facts(inside) == at_once
+            read = store.copy_messages("T", queue_id, offset, count)
+            if read is not None:
+                copied, _ = read
+                assert engine is not None
+                assert b"".join(copied.pieces) == b"".join(at_once["messages"])
+                assert copied.message_count == len(at_once["messages"])
+                assert copied.next_begin_offset == at_once["next"]
+                assert (copied.min_offset, copied.max_offset) == at_once["bounds"]
+                assert copied.total_size == at_once["size"]
+                assert not at_once["slave"]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -179,6 +189,19 @@ def test_a_record_that_denies_its_place_is_passed_over(
         assert found["offsets"] == [0, 1, 3]
         assert found == one_by_one(store, 0, 0, 32)
     assert taken == [False]
+
+
+def test_plain_messages_are_copied_by_machine_code_alone() -> None:
+    with open_store() as store:
+        fill(store, [(number % 2, 7, 1) for number in range(20)])
+        use_engine(store, None)
+        assert store.copy_messages("T", 0, 0, 32) is None
+        use_engine(store, CompiledRead())
+        read = store.copy_messages("T", 0, 2, 32)
+        assert read is not None
+        copied, _ = read
+        assert (copied.message_count, copied.next_begin_offset, copied.max_offset) == (8, 10, 10)
+        assert store.copy_messages("T", 0, 10, 32) is None
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -230,9 +253,15 @@ def test_a_part_does_not_outlive_its_result(engine: CompiledRead | None) -> None
     log_size=st.integers(1, 600),
     log_start=st.sampled_from([0, 100]),
     lowest=st.sampled_from([0, 50, 300]),
+    room=st.sampled_from([1, 150, 1000]),
 )
 def test_machine_code_reads_nothing_outside_of_what_it_was_given(
-    fuzzed: list[tuple[int, int]], count: int, log_size: int, log_start: int, lowest: int
+    fuzzed: list[tuple[int, int]],
+    count: int,
+    log_size: int,
+    log_start: int,
+    lowest: int,
+    room: int,
 ) -> None:
     """With its loads checked it gives what it gives without; a load outside would raise."""
     log = bytearray(600)
@@ -249,15 +278,32 @@ def test_machine_code_reads_nothing_outside_of_what_it_was_given(
         pieces = np.zeros(1 + 2 * len(fuzzed), np.int64)
         options = (count, len(fuzzed), arrays[1], log_start, lowest, 1 << 20, pieces)
         number = find(arrays[0], *options)
-        found.append((number, pieces[: 1 + 2 * number].tolist() if number >= 0 else None))
+        found.append((number, pieces[: 1 + 2 * number].tolist() if number >= 0 else []))
     assert found[0] == found[1]
+    copied = []
+    for copy in (checked(copy_records), copy_records):
+        target = np.zeros(room, np.uint8)
+        size = copy(arrays[0], count, len(fuzzed), arrays[1], log_start, lowest, 1 << 20, target)
+        copied.append((size, target.tobytes()))
+    assert copied[0] == copied[1]
+    number, (all_size, *ranges) = found[0][0], found[0][1] or [0]
+    if number >= 0 and all_size <= room:
+        places = zip(ranges[::2], ranges[1::2], strict=True)
+        expected = b"".join(bytes(log[start:end]) for start, end in places)
+        assert copied[0][0] == all_size
+        assert copied[0][1][:all_size] == expected
+    else:
+        assert copied[0][0] == NOT_CONTIGUOUS
 
 
 def checked(kernel: Callable[..., int]) -> Callable[..., int]:
     """Return the Python function that a kernel is written as, with loads that look at bounds."""
     python: FunctionType = kernel.py_func  # type: ignore[attr-defined]
-    loads = {
+    accesses: dict[str, Any] = {
         "load_int": checked_loader(32, "big", is_signed=True),
         "load_long": checked_loader(64, "big", is_signed=True),
+        "copy_bytes": checked_copy,
     }
-    return FunctionType(python.__code__, {**python.__globals__, **loads})
+    for name in {"_find_record", "_lies_below"} & set(python.__code__.co_names):
+        accesses[name] = checked(python.__globals__[name])
+    return FunctionType(python.__code__, {**python.__globals__, **accesses})

@@ -71,6 +71,8 @@ SETTINGS: Final = {
     "mappedFileSizeCommitLog": 32 << 20,
     "maxMessageSize": 100_000,
     "flushConsumerOffsetInterval": 200,
+    # Requests would be refused by their age, in milliseconds; here turns of the loop count.
+    "brokerFastFailureEnable": "false",
 }
 GOOD_TOPIC: Final = "HealthyTopic"
 GOOD_GROUP: Final = "HealthyGroup"

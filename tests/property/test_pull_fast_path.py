@@ -27,28 +27,9 @@ from flintmq.format.wire.codes import RequestCode
 from flintmq.format.wire.frame import HeaderType
 from flintmq.remoting import ReceivedRequest
 from flintmq.remoting.request_table import RequestSource
-from tests.kits.broker.fed_broker import chunks_of, fed_broker
+from tests.kits.broker.fed_broker import chunks_of, fed_broker, without_host
+from tests.kits.broker.pulled_broker import LEFT_AFTER, SETTINGS, send
 from tests.kits.broker.remoting_kit import run_within
-
-SETTINGS: Final = {
-    "listenPort": "0",
-    "brokerName": "broker-a",
-    "mappedFileSizeCommitLog": "8192",
-    "mappedFileSizeConsumeQueue": "400",
-    "maxHashSlotNum": "50",
-    "maxIndexNum": "400",
-    "maxMessageSize": "3000",
-    "maxTransferCountOnMessageInMemory": "12",
-    "maxTransferBytesOnMessageInMemory": "2500",
-    "transactionCheckInterval": "1000000",
-}
-LEFT_AFTER: Final = ("found_count", "missed_count", "transferred_count")
-
-
-def send(queue_id: int, size: int, tag: str) -> dict[str, Any]:
-    fields = dict.fromkeys("efghj", "0") | {"a": "pg", "b": "T", "c": "TBW102", "d": "4"}
-    fields |= {"e": str(queue_id), "i": f"TAGS\x01{tag}\x02", "k": "false", "m": "false"}
-    return {"code": 310, "ext_fields": fields, "body": b"b" * size}
 
 
 def heartbeat(expression: str, version: int, model: str) -> dict[str, Any]:
@@ -192,17 +173,12 @@ def assert_alike(chunks: list[bytes]) -> None:
         one, other = Path(name, "quick"), Path(name, "plain")
         quick, host, left = run_within(serve(one, chunks, quick=True), 60)
         plain, other_host, other_left = run_within(serve(other, chunks, quick=False), 60)
-        assert without(host, quick) == without(other_host, plain)
+        assert without_host(host, quick) == without_host(other_host, plain)
         assert left == other_left
 
 
 def _is_all_text(one: dict[str, Any]) -> bool:
     return all(isinstance(value, str) for value in one.get("ext_fields", {}).values())
-
-
-def without(host: bytes, answers: bytes) -> bytes:
-    """Return answers without the port that the system has chosen."""
-    return answers.replace(host, b"HOST").replace(host.hex().upper().encode(), b"HOST")
 
 
 PLAIN: Final = {

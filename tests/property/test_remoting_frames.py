@@ -3,9 +3,12 @@
 import contextlib
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flintmq.format.wire import frame as frame_module
+from flintmq.format.wire import partial_frame
 from flintmq.format.wire.codes import LanguageCode
 from flintmq.format.wire.command import Command, decode_command, encode_command, encode_header
 from flintmq.format.wire.frame import PREFIX_SIZE, Frame, FrameDecoder, HeaderType, encode_frame
@@ -53,6 +56,30 @@ def test_frames_do_not_depend_on_how_the_stream_is_cut(sent: list[Frame], chunk_
     wire = b"".join(map(encode_frame, sent))
     chunks = [wire[at : at + chunk_size] for at in range(0, len(wire), chunk_size)]
     assert decode(*chunks) == sent
+
+
+@given(
+    sent=st.lists(frames),
+    sizes=st.lists(st.integers(min_value=1, max_value=60), min_size=1),
+    joined_max=st.integers(min_value=0, max_value=40),
+)
+def test_large_frames_do_not_depend_on_how_reads_are_cut_or_joined(
+    sent: list[Frame], sizes: list[int], joined_max: int
+) -> None:
+    wire = b"".join(map(encode_frame, sent))
+    decoder, found, at, number = FrameDecoder(), list[Frame](), 0, 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(frame_module, "LARGE_FRAME_SIZE", 24)
+        patch.setattr(partial_frame, "PIECE_SIZE_MIN", 10)
+        patch.setattr(partial_frame, "TAIL_SIZE_MAX", 20)
+        while at < len(wire):
+            chunk = wire[at : at + sizes[number % len(sizes)]]
+            at, number = at + len(chunk), number + 1
+            whole = decoder.whole(chunk, pending_size_max=joined_max) if number % 2 else None
+            found += decoder.frames(chunk if whole is None else whole)
+            taken = sum(len(encode_frame(frame)) for frame in found)
+            assert decoder.pending_size == at - taken
+    assert found == sent
 
 
 @given(garbage=st.binary(min_size=8), cut=st.integers(min_value=0, max_value=12))
@@ -131,3 +158,11 @@ def test_what_was_decoded_can_be_encoded(ext_fields: dict[str, str]) -> None:
     wire = encode_command(command)
     assert len(wire) > PREFIX_SIZE
     assert decode_commands(wire) == [command]
+
+
+@given(st.dictionaries(st.text(), st.text(st.characters(exclude_categories=())), max_size=4))
+def test_json_headers_are_written_as_the_plain_encoder_writes_them(fields: dict[str, str]) -> None:
+    command = Command(code=1, ext_fields=fields, empty_ext_fields=True)
+    (frame,) = decode(encode_command(command))
+    plain = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+    assert f'"extFields":{plain},'.encode("utf-8", "replace") in frame.header

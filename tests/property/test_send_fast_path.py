@@ -1,9 +1,7 @@
 """Sends that are stored together leave what sends one by one leave: the same files and answers."""
 
-import functools
 import random
 import tempfile
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -15,12 +13,14 @@ from hypothesis import strategies as st
 from flintmq.broker.hosts import packed_host
 from flintmq.broker.sending import send_fast_path
 from flintmq.format.stored.batch import BatchItem, encode_batch
+from flintmq.format.stored.consume_queue import UNIT_SIZE
 from flintmq.format.stored.record import decode_record
 from flintmq.format.wire.command import decode_command
 from flintmq.format.wire.frame import FrameDecoder, HeaderType
 from flintmq.store.append_group import encoder_choice
 from flintmq.store.append_group.sends import AppendGroup, Sends
 from flintmq.store.appending.group_appender import NotAppended
+from tests.kits.broker.at_once import AtOnce
 from tests.kits.broker.fed_broker import PEER_PORT, chunks_of, fed_broker
 from tests.kits.broker.remoting_kit import run_within
 
@@ -79,6 +79,10 @@ whole_batches = st.lists(items, min_size=1, max_size=6).map(encode_batch)
 odd_batches = st.one_of(whole_batches.map(lambda body: body[:-1]), st.binary(max_size=30))
 batches = st.integers(0, 9).flatmap(lambda number: whole_batches if number else odd_batches)
 ODD_FIELDS: Final[dict[str, list[str | None]]] = {
+    "a": ["other", "", None],
+    "c": ["other", None],
+    "d": ["8", "x", None],
+    "l": ["3", "x"],
     "b": ["U", "%RETRY%g", "SCHEDULE_TOPIC_XXXX", None],
     "e": ["1", "3", "-1", "9", "x", None],
     "f": ["1", "2", "4", "16", "x"],
@@ -114,19 +118,6 @@ def sends(draw: st.DrawFn, batches_too: st.SearchStrategy[bool]) -> dict[str, An
         "ext_fields": {name: text for name, text in fields.items() if text is not None},
         "body": draw(batches if is_batch else bodies),
     }
-
-
-class AtOnce:
-    """Loads when it is asked for first, and waits for that."""
-
-    def __init__(
-        self, load: Callable[[], object], *, ask_count: int = 0, program: str = ""
-    ) -> None:
-        self.get = functools.cache(load)
-
-    @property
-    def loaded(self) -> object:
-        return self.get()
 
 
 SINGLE: Final = "one by one"
@@ -240,6 +231,20 @@ def test_walked_sends_leave_the_same_bytes(
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         load_at_once(patch)
         compare(Path(name), [*chunks[:-1], *filter(None, pieces)], flush, WALKED)
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+@pytest.mark.parametrize("way", [GATHERED, WALKED])
+@pytest.mark.parametrize("size", [5, 29, 64])
+def test_sends_that_meet_ends_of_files_leave_the_same_bytes(
+    flush: str, way: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = {name: "0" for name in "defghj"} | {"a": "g", "b": "T", "c": "TBW102"}
+    fields |= {"i": "KEYS\x01k\x02WAIT\x01true\x02", "k": "false", "m": "false", "g": "1"}
+    one = {"code": 310, "ext_fields": fields | {"d": "4"}, "body": b"x" * 100}
+    monkeypatch.setitem(SETTINGS, "mappedFileSizeConsumeQueue", str(40 * UNIT_SIZE))
+    load_at_once(monkeypatch)
+    compare(tmp_path, chunks_of([[one], *[[one] * size] * 6], HeaderType.JSON), flush, way)
 
 
 @pytest.mark.parametrize("header_type", HeaderType)

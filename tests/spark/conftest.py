@@ -26,19 +26,20 @@ def pytest_report_header() -> list[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests with a session in one process: there shall be one session."""
+    """Keep the tests with a session in two processes: one for stores, one for live topics."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            group = "spark-live" if item.path.parent.name == "live" else "spark"
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
-    """Give the one Spark session of all tests."""
+    """Give the one Spark session of all tests of this process."""
     from pyspark.sql import SparkSession
 
     from flintmq.spark.runtime.spark_session import hushed
-    from tests.kits.spark.cluster import LIGHT_JAVA
+    from tests.kits.spark.light_spark import light_java, light_python
 
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         reason = "Spark needs Java 17, and there is no java (make java installs it)"
@@ -47,7 +48,7 @@ def spark() -> "Iterator[SparkSession]":
         pytest.skip(reason)
     # The executors must run the same Python as the driver.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    session = (
+    builder = (
         SparkSession.builder.master("local[2]")
         .appName("flintmq-tests")
         .config("spark.ui.enabled", "false")
@@ -55,12 +56,15 @@ def spark() -> "Iterator[SparkSession]":
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.python.daemon.module", "flintmq.spark.python_daemon")
-        # Most queries here run once: compiling them well costs more than it saves.
-        .config("spark.driver.extraJavaOptions", LIGHT_JAVA)
+        .config("spark.driver.extraJavaOptions", light_java())
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.python.filterPushdown.enabled", "true")
-        .getOrCreate()
     )
+    with pytest.MonkeyPatch.context() as patch:
+        # For Java and the processes that it starts, not for those of other tests.
+        for name, value in light_python().items():
+            patch.setenv(name, value)
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     # As in a job: PySpark would write to the stderr of whichever test came first.
     with hushed():

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from flintmq.testing.embedded import EmbeddedCluster
 from tests.kits.golden.golden_sets import golden_set
-from tests.kits.spark.cluster import LIGHT_JAVA
+from tests.kits.spark.light_spark import light_java, light_python
 from tests.kits.spark.live_kit import until
 
 END_S = 180
@@ -52,10 +52,10 @@ def job(
 ) -> Iterator[tuple["subprocess.Popen[bytes]", Terminal]]:
     """Run ``flintmq pipeline`` in a process group of its own, as a shell does."""
     terminal = Terminal()
-    java = ("--conf", f"spark.driver.extraJavaOptions={LIGHT_JAVA}", "--parallelism", "1")
+    java = ("--conf", f"spark.driver.extraJavaOptions={light_java()}", "--parallelism", "1")
     process = subprocess.Popen(
         [sys.executable, "-m", "flintmq", "pipeline", *arguments, *java],
-        env=os.environ | {"XDG_STATE_HOME": str(home), "TERM": term},
+        env=os.environ | light_python() | {"XDG_STATE_HOME": str(home), "TERM": term},
         cwd=home,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

@@ -5,6 +5,7 @@ from typing import Final
 
 import pytest
 
+from tests.kits.spark.light_spark import light_java, light_python
 from tools.notebooks import NOTEBOOKS, read_notebook, run_notebook, shown_texts
 
 PATHS: Final = sorted(NOTEBOOKS.glob("*.ipynb"))
@@ -30,4 +31,5 @@ def test_what_is_kept_is_small_and_names_no_place_of_a_machine(path: Path) -> No
 @pytest.mark.xdist_group("notebooks")
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_shows_what_is_written_in_it(path: Path) -> None:
-    assert shown_texts(run_notebook(path)) == shown_texts(read_notebook(path))
+    shown = run_notebook(path, JAVA_TOOL_OPTIONS=light_java(), **light_python())
+    assert shown_texts(shown) == shown_texts(read_notebook(path))

@@ -17,7 +17,7 @@ from flintmq.spark.runtime.java_runtime import JavaRuntimeError, require_java
 from flintmq.spark.runtime.session_settings import SessionError, SessionSettings, is_local
 from flintmq.spark.runtime.shipping import package_zip, zip_content
 from flintmq.spark.runtime.spark_session import job_session
-from tests.kits.spark.cluster import LIGHT_JAVA
+from tests.kits.spark.light_spark import light_java
 
 
 def fake_java(directory: Path, version: str) -> str:
@@ -133,7 +133,7 @@ with job_session(settings) as spark:
 
 def test_sparks_noise_goes_into_a_file_that_a_good_end_removes(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, LIGHT_JAVA],
+        [sys.executable, "-c", PROGRAM, light_java()],
         env=os.environ | {"XDG_STATE_HOME": str(tmp_path)},
         cwd=tmp_path,
         capture_output=True,

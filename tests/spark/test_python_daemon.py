@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pyspark
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StringType, StructField, StructType
 
 from flintmq.spark.python_daemon import installed_first
 
@@ -34,3 +36,16 @@ def test_workers_have_the_installed_package(spark: SparkSession) -> None:
 
     found = spark.sparkContext.parallelize([0], 1).map(loaded_from).collect()
     assert found == [pyspark.__file__]
+
+
+class WherePlanned(DataSource):
+    """A source whose only column is called what PySpark was loaded from."""
+
+    def schema(self) -> StructType:
+        return StructType([StructField(str(pyspark.__file__), StringType())])
+
+
+def test_planning_of_tests_has_the_installed_package_too(spark: SparkSession) -> None:
+    session = spark.newSession()
+    session.dataSource.register(WherePlanned)
+    assert session.read.format("WherePlanned").load().columns == [pyspark.__file__]

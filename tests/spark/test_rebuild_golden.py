@@ -42,7 +42,7 @@ def test_every_golden_set_gives_what_the_serial_tool_gives(
         assert sorted(path.name for path in tmp_path.iterdir() if "rebuild" in path.name) == []
 
 
-@pytest.mark.parametrize("name", ["kinds", "rolled"])
+@pytest.mark.parametrize("name", ["kinds", "rolled", "extended"])
 def test_spark_makes_the_files_of_the_java_broker(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:
@@ -51,9 +51,11 @@ def test_spark_makes_the_files_of_the_java_broker(
     report = rebuild(spark, store, out=tmp_path / "out", split_size=size)
     assert report.part_count > 1
     made = content(tmp_path / "out")
-    queues = {path: data for path, data in made.items() if path.startswith("consumequeue/")}
+    queues = {path: data for path, data in made.items() if path.startswith("consumequeue")}
     assert queues == {
-        f"consumequeue/{path}": data for path, data in content(store / "consumequeue").items()
+        f"{folder}/{path}": data
+        for folder in ("consumequeue", "consumequeue_ext")
+        for path, data in content(store / folder).items()
     }
     indexes = [data for path, data in made.items() if path.startswith("index/")]
     assert indexes == list(content(store / "index").values())

@@ -30,6 +30,7 @@ from flintmq.testing.clock import ManualClock
 from tests.kits.golden.engine import assert_serves, config_of, copy_store
 from tests.kits.golden.golden_sets import golden_set
 from tests.kits.spark.inline_spark import inline_spark
+from tests.kits.spark.light_spark import light_java
 from tests.kits.store.lock_holder import held_by_another_process
 from tests.kits.store.offline_stores import (
     START_MS,
@@ -131,12 +132,65 @@ def test_marks_that_did_not_reach_the_end_do_not_vouch_for_what_was_kept(store: 
     assert after == replace(page, marks=None)
 
 
-def test_units_that_lead_to_an_extension_go_with_it(tmp_path: Path) -> None:
-    root = make_store(tmp_path / "store", enable_consume_queue_ext=True)
-    (root / "consumequeue_ext" / "orders").mkdir(parents=True, exist_ok=True)
-    rebuild(inline_spark(), root, in_place=True)
-    assert not (root / "consumequeue_ext").exists()
-    assert problems(check(root)) == {}
+@pytest.fixture
+def extended(tmp_path: Path) -> Path:
+    return copy_store(golden_set("extended"), tmp_path / "extended", abort=False)
+
+
+def harm_extension(root: Path) -> None:
+    """Damage the queues of a store and what their units lead to."""
+    for folder in ("consumequeue", "consumequeue_ext"):
+        for path in (root / folder).rglob("*"):
+            if path.is_file():
+                overwrite(path, 0, b"\xee" * 30)
+
+
+def test_filter_bits_are_made_anew_with_the_queues(extended: Path) -> None:
+    before = views(extended)
+    assert any(path.startswith("consumequeue_ext") for path in before)
+    harm_extension(extended)
+    rebuild(inline_spark(), extended, in_place=True, split_size=1000)
+    assert views(extended) == before
+    assert problems(check(extended)) == {}
+
+
+def test_units_that_lead_to_an_extension_go_with_it(extended: Path) -> None:
+    rebuild(inline_spark(), extended, in_place=True, extension=False)
+    assert not (extended / "consumequeue_ext").exists()
+    assert problems(check(extended)) == {}
+
+
+def test_queues_that_stay_keep_their_extension(extended: Path) -> None:
+    before = views(extended)
+    rebuild(inline_spark(), extended, in_place=True, queues=False)
+    assert views(extended) == before
+
+
+@pytest.mark.parametrize("rename_count", range(4))
+def test_no_unit_ever_leads_to_another_extension(
+    extended: Path, rename_count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = views(extended)
+    build = built(extended, "consumequeue", "index", "consumequeue_ext")
+    harm_extension(extended)
+    rename = Path.rename
+    done: list[Path] = []
+
+    def rename_some(path: Path, target: Path) -> Path:
+        if len(done) == rename_count:
+            raise KeyboardInterrupt
+        done.append(path)
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", rename_some)
+        with pytest.raises(KeyboardInterrupt):
+            switch_views(extended, build)
+    # A broker that starts now makes queues and extension anew; or the old ones are still there.
+    assert (extended / "consumequeue").exists() == (rename_count == 0)
+    assert finish_interrupted(extended, [build]) == (["consumequeue"] if rename_count else [])
+    switch_views(extended, build)
+    assert views(extended) == before
 
 
 @pytest.mark.parametrize("in_place", [True, False])
@@ -181,7 +235,8 @@ def test_a_fault_in_what_was_written_keeps_the_old_views(
 
     def finish_wrongly(writer: QueueWriter) -> None:
         finish(writer)
-        overwrite(next(iter(writer._made)), 0, b"\xdd")
+        made = next(iter(writer._made.values()))
+        overwrite(next(iter(made)), 0, b"\xdd")
 
     monkeypatch.setattr(QueueWriter, "finish", finish_wrongly)
     with pytest.raises(RebuildError, match="read back"):
@@ -211,10 +266,10 @@ def cannot_exchange(first: Path, second: Path) -> bool:
     return False
 
 
-def built(root: Path) -> Path:
+def built(root: Path, *names: str) -> Path:
     """Leave finished views in the build directory of a store, as before the switch."""
     build = within(root) / "run"
-    for name in ("consumequeue", "index"):
+    for name in names or ("consumequeue", "index"):
         shutil.copytree(root / name, views_directory(build) / name)
     old_directory(build).mkdir()
     return build
@@ -314,6 +369,7 @@ from flintmq.spark.jobs.rebuild.parallel_rebuild import rebuild
 
 builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.driver.host", "127.0.0.1")
+builder = builder.config("spark.driver.extraJavaOptions", sys.argv[2])
 spark = builder.config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
 rebuild(spark, Path(sys.argv[1]), in_place=True, split_size=800)
 """
@@ -327,7 +383,7 @@ def test_a_driver_that_is_killed_leaves_the_old_views(
     old = views(store)
     with (tmp_path / "driver.log").open("wb") as log:
         driver = subprocess.Popen(
-            [sys.executable, "-c", DRIVER, str(store)],
+            [sys.executable, "-c", DRIVER, str(store), light_java()],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             stdout=log,
             stderr=log,

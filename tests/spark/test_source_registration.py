@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from flintmq.spark.source_registration import prefer_this_python, register
 from tests.kits.golden.golden_sets import golden_set
-from tests.kits.spark.cluster import LIGHT_JAVA
+from tests.kits.spark.light_spark import light_java
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 STORE = str(golden_set("basic").store)
@@ -56,7 +56,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     (conf / "spark-defaults.conf").write_text(
         "spark.master local[1]\nspark.ui.enabled false\nspark.log.level OFF\n"
         "spark.driver.host 127.0.0.1\nspark.driver.bindAddress 127.0.0.1\n"
-        f"spark.sql.shuffle.partitions 1\nspark.driver.extraJavaOptions {LIGHT_JAVA}\n"
+        f"spark.sql.shuffle.partitions 1\nspark.driver.extraJavaOptions {light_java()}\n"
     )
     kept = {name: os.environ[name] for name in ("JAVA_HOME", "PYTHONPATH") if name in os.environ}
     java = Path(shutil.which("java") or "/usr/bin/java").parent

@@ -25,6 +25,7 @@ of_the_extra_fast = {
     "flintmq.broker.sending.compiled_answers",
     "flintmq.broker.sending.compiled_sends",
     "flintmq.broker.sending.known_headers",
+    "flintmq.broker.pulling.compiled_pulls",
 }
 core = "errors model format settings metrics store filter remoting access"
 core += " namesrv broker client offline cli testing"
@@ -62,10 +63,20 @@ def test_the_guard_refuses_what_belongs_to_an_extra() -> None:
     assert "belongs to an extra" in done.stderr
 
 
-def test_servers_without_access_control_load_no_yaml() -> None:
+def test_a_server_loads_late_what_its_start_does_not_need() -> None:
+    late = (
+        "yaml",
+        "flintmq.access",
+        "flintmq.broker.processors.operator_table",
+        "flintmq.broker.replication.replica",
+        "flintmq.broker.transactions.transaction_check",
+        "flintmq.cli.servers.supervision",
+        "flintmq.remoting.tls_files",
+        "flintmq.remoting.tls_listener",
+    )
     program = (
-        "import sys, flintmq.broker.broker, flintmq.namesrv.namesrv; "
-        "print([one for one in sys.modules if one.startswith(('yaml', 'flintmq.access'))])"
+        "import sys, flintmq.cli.servers.serve_command; "
+        f"print([one for one in sys.modules if one.startswith({late!r})])"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False

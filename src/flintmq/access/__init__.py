@@ -7,5 +7,6 @@ __all__ = [
     "access_files",
     "access_start",
     "accounts",
+    "address_patterns",
     "credentials_file",
 ]

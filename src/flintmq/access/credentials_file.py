@@ -29,9 +29,21 @@ def read_signer(path: Path) -> Callable[[Command], None]:
     if not access_key or not secret_key:
         raise AccessFileError(f"{path}: accessKey or secretKey is missing")
 
+    return signer(access_key=access_key, secret_key=secret_key)
+
+
+def signer(
+    *, access_key: str, secret_key: str, security_token: str | None = None
+) -> Callable[[Command], None]:
+    """Return what signs requests with an access key and a secret key."""
+
     def sign(command: Command) -> None:
         command.ext_fields = signed_fields(
-            command.ext_fields, command.body, access_key=access_key, secret_key=secret_key
+            command.ext_fields,
+            command.body,
+            access_key=access_key,
+            secret_key=secret_key,
+            security_token=security_token,
         )
 
     return sign

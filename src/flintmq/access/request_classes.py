@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from flintmq.access.accounts import PUBLISH, SUBSCRIBE, Resource, group, topic
-from flintmq.format.wire.bodies.dialect import Members, loads_body, queue_from
+from flintmq.format.wire.bodies.dialect import Members, check_request_size, loads_body, queue_from
 from flintmq.format.wire.bodies.heartbeat import decode_heartbeat, subscription_from_json
 from flintmq.format.wire.codes import RequestCode
 from flintmq.format.wire.headers.table import HEADERS
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from flintmq.remoting import ReceivedRequest
 
 ANY_RIGHT: Final = PUBLISH | SUBSCRIBE
+
+JUDGED_SIZE_MAX: Final = 256 << 10
+"""Bytes of JSON that are read to find out what a request is about: a heartbeat of 500 groups or
+more.  It is read before the request is admitted, and everybody waits meanwhile."""
 
 TopicAt: TypeAlias = Callable[[int], str | None]
 """Returns the topic of the message at a place in the log, or None if there is none."""
@@ -150,6 +154,7 @@ def _at(offset: str | None, topic_at: TopicAt, rights: int) -> Iterator[Resource
 
 
 def _heartbeat(request: ReceivedRequest, fields: Fields, topic_at: TopicAt) -> Iterator[Resource]:
+    check_request_size(request.body, JUDGED_SIZE_MAX)
     for consumer in decode_heartbeat(request.body).consumers:
         yield group(consumer.group)
         for subscription in consumer.subscriptions:
@@ -157,6 +162,7 @@ def _heartbeat(request: ReceivedRequest, fields: Fields, topic_at: TopicAt) -> I
 
 
 def _lock(request: ReceivedRequest, fields: Fields, topic_at: TopicAt) -> Iterator[Resource]:
+    check_request_size(request.body, JUDGED_SIZE_MAX)
     members = Members(loads_body(request.body), "a lock request")
     yield group(members.name("consumerGroup"))
     for name in {queue_from(one).topic for one in members.items("mqSet")}:
@@ -166,6 +172,7 @@ def _lock(request: ReceivedRequest, fields: Fields, topic_at: TopicAt) -> Iterat
 def _check_config(
     request: ReceivedRequest, fields: Fields, topic_at: TopicAt
 ) -> Iterator[Resource]:
+    check_request_size(request.body, JUDGED_SIZE_MAX)
     members = Members(loads_body(request.body), "a client's configuration")
     yield group(members.text("group", ""))
     value = members.get("subscriptionData")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import ipaddress
 import logging
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -21,10 +22,10 @@ from flintmq.broker.housekeeping import start_housekeeping
 from flintmq.broker.listening_ports import bind_ports
 from flintmq.broker.live_store_settings import changed_while_open, live_values, with_live_values
 from flintmq.broker.measuring.exposed_broker import expose_broker
+from flintmq.broker.own_requests import own_requests
 from flintmq.broker.processors.table import request_table
 from flintmq.broker.replication.ha_server import HaServer
 from flintmq.broker.replication.slave_table import SlaveTable
-from flintmq.broker.replication.table_sync import FollowedTables
 from flintmq.broker.statistics.broker_statistics import BrokerStatistics
 from flintmq.broker.statistics.daily_totals import DailyTotals
 from flintmq.broker.tables.client_tables import ConsumerGroup, ConsumerTable, ProducerTable
@@ -38,7 +39,9 @@ from flintmq.broker.waiting.cold_loads import ColdLoads
 from flintmq.broker.waiting.durable_puts import DurablePuts
 from flintmq.broker.waiting.held_pulls import HeldPulls
 from flintmq.broker.waiting.late_sends import LateSends
+from flintmq.broker.waiting.packed_sends import PackedSends
 from flintmq.broker.waiting.replicated_puts import ReplicatedPuts
+from flintmq.filter.filter_entries import FILE_NAME as FILTER_FILE_NAME
 from flintmq.format.wire.bodies.delays import DelayProgress
 from flintmq.format.wire.bodies.dialect import BodyError
 from flintmq.format.wire.codes import RequestCode
@@ -67,7 +70,6 @@ from flintmq.store.upkeep.waiting_state import WaitingStateError
 if TYPE_CHECKING:
     from flintmq.access.access_control import AccessControl
     from flintmq.broker.replication.replica import Replica
-    from flintmq.format.wire.command import Command
     from flintmq.remoting import Connection
     from flintmq.remoting.tls_listener import ServerTls
     from flintmq.store.clock import Clock
@@ -81,7 +83,7 @@ ROLL_WAIT_MS: Final = 2
 DRAIN_TIMEOUT_MS: Final = 6000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Broker:
     """A broker that accepts connections."""
 
@@ -141,6 +143,7 @@ async def run_broker(
         store = stack.enter_context(await _opened(open_store))
         levels = stack.enter_context(LogLevels.kept())
         context = _make_context(live, store, filters, levels)
+        store.dispatcher.run_limit.is_stepwise = not context.is_slave
         stack.push_async_callback(_persist_finally, context)
         if config.acl_enable:
             context.access = await stack.enter_async_context(_access_control(context))
@@ -151,7 +154,7 @@ async def run_broker(
             address=context.address,
             ha_address=f"{config.ip2}:{store_config.ha_listen_port}",
             turns=context.turns,
-            sign=_signer(config),
+            prepare=own_requests(config),
             tls=outgoing_tls(config, use_tls=config.use_tls),
         )
         context.ha_server = await stack.enter_async_context(_serve_slaves(context, for_slaves, tls))
@@ -161,6 +164,7 @@ async def run_broker(
         await stack.enter_async_context(exposed.showing(context, server, registrar))
         stack.push_async_callback(_drain_puts, context)
         stack.callback(context.late_sends.close)
+        stack.push_async_callback(context.packed_sends.close)
         stack.callback(context.held.close)
         if context.is_slave:
             context.replica = await stack.enter_async_context(_follow_master(context))
@@ -192,7 +196,7 @@ def _filter_table(
 ) -> FilterTable:
     """Return the SQL92 subscriptions; a store needs them when it recovers, to note who matches."""
     filters = FilterTable(
-        StateFile(store_config.root / "config" / "consumerFilter.json", files=files),
+        StateFile(store_config.root / "config" / FILTER_FILE_NAME, files=files),
         bloom=bloom_filter(store_config),
         now_ms=clock.now_ms,
         clean_span_ms=config.filter_clean_span_ms,
@@ -206,7 +210,13 @@ def _live_config(
 ) -> LiveConfig[BrokerConfig]:
     """Return the settings with what was changed in earlier runs."""
     config = replace(config, **live_values(store_config))
-    live = LiveConfig(config, SETTINGS, editable=EDITABLE, overlay=overlay)
+    live = LiveConfig(
+        config,
+        SETTINGS,
+        editable=EDITABLE,
+        overlay=overlay,
+        black_listed=lambda config: config.black_listed_keys,
+    )
     live.check = lambda config: with_live_values(store_config, config)
     live.load()
     return live
@@ -248,7 +258,6 @@ def _make_context(
         table.load()
     held = HeldPulls(store, refused=refused, count_max=lambda: live.current.held_pull_count_max)
     slaves = SlaveTable(lag_size_max=store.config.ha_slave_lag_size_max)
-
     watchdog = TurnWatchdog(config.long_turn_ms)
     turns = _watched_turns(watchdog)
     statistics = BrokerStatistics(
@@ -271,6 +280,7 @@ def _make_context(
         held=held,
         cold_loads=ColdLoads(),
         late_sends=LateSends(store, dispatch=lambda: context.dispatch()),
+        packed_sends=PackedSends(dispatch=lambda: context.dispatch()),
         slaves=slaves,
         statistics=statistics,
         daily=DailyTotals(statistics, now_ms=clock.now_ms),
@@ -305,6 +315,14 @@ def _serve_slaves(
 ) -> AbstractAsyncContextManager[HaServer]:
     if context.config.ha_use_tls and tls is None:
         raise ConfigError("haUseTLS", "true", "false, unless tls.server.certPath is set")
+    config = context.config
+    is_closed = config.ha_use_tls or config.ha_slave_addresses or _is_loopback(bound)
+    if config.acl_enable and not is_closed:
+        logger.warning(
+            "whoever connects to the replication port gets every message, whatever accounts "
+            "may do: port=%d; see haUseTLS and haSlaveAddresses",
+            bound.getsockname()[1],
+        )
     return HaServer.listen(
         bound,
         context.store,
@@ -312,12 +330,32 @@ def _serve_slaves(
         cold_loads=context.cold_loads,
         now_ms=lambda: int(context.clock.monotonic() * 1000),
         tls=tls.context if tls is not None and context.config.ha_use_tls else None,
+        may_follow=_slave_addresses(context.config),
     )
+
+
+def _is_loopback(bound: socket.socket) -> bool:
+    return bool(ipaddress.ip_address(bound.getsockname()[0]).is_loopback)
+
+
+def _slave_addresses(config: BrokerConfig) -> Callable[[str], bool]:
+    """Return what says whether a slave may come from an address."""
+    if not config.ha_slave_addresses:
+        return lambda host: True
+    from flintmq.access.access_errors import AccessFileError
+    from flintmq.access.address_patterns import parse_patterns
+
+    try:
+        return parse_patterns(config.ha_slave_addresses).match
+    except AccessFileError as error:
+        given = config.ha_slave_addresses
+        raise ConfigError("haSlaveAddresses", given, "patterns of addresses") from error
 
 
 def _follow_master(context: BrokerContext) -> AbstractAsyncContextManager[Replica]:
     # Only slaves need it.
     from flintmq.broker.replication.replica import Replica
+    from flintmq.broker.replication.table_sync import FollowedTables
 
     store, config = context.store, context.config
 
@@ -334,7 +372,7 @@ def _follow_master(context: BrokerContext) -> AbstractAsyncContextManager[Replic
         FollowedTables(context.topics, context.groups, context.offsets, follow_delays),
         dispatch=context.dispatch,
         turns=context.turns,
-        sign=_signer(config),
+        prepare=own_requests(config),
         tls=outgoing_tls(config, use_tls=config.use_tls),
         stream_tls=outgoing_tls(config, use_tls=True) if config.ha_use_tls else None,
     )
@@ -361,15 +399,6 @@ def _access_control(context: BrokerContext) -> AbstractAsyncContextManager[Acces
         topic_at=topic_at,
         open_topics=frozenset({TRACE_TOPIC, config.trace_topic}),
     )
-
-
-def _signer(config: BrokerConfig) -> Callable[[Command], None] | None:
-    """Return what signs the requests of the broker itself, if it has an account for that."""
-    if not config.acl_credentials_file:
-        return None
-    from flintmq.access.credentials_file import read_signer
-
-    return read_signer(Path(config.acl_credentials_file))
 
 
 def _notify_members(context: BrokerContext, group: ConsumerGroup) -> None:
@@ -402,6 +431,7 @@ def _listen(
         turns=context.turns,
         tls=tls,
         refused=context.refused,
+        header_type=context.config.serialize_type.header_type,
     )
 
 

@@ -58,7 +58,7 @@ class BrokerRegistrar:
         address: str,
         ha_address: str,
         turns: FairTurns,
-        sign: Callable[[Command], None] | None = None,
+        prepare: Callable[[Command], None] | None = None,
         tls: WatchedContext | None = None,
     ) -> None:
         self._topics = topics
@@ -70,7 +70,7 @@ class BrokerRegistrar:
         """What the last body was made of, and the body."""
         self._encoding = asyncio.Lock()
         self._client = RemotingClient(
-            prepare=sign,
+            prepare=prepare,
             tls=tls,
             limits=Limits(
                 connect_timeout_ms=config().connect_timeout_ms,

@@ -7,13 +7,14 @@ same keys as RocketMQ's, in one file.
 import os
 import socket
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Self
 
 from flintmq.broker.live_store_settings import LIVE_STORE_KEYS, LiveStoreSettings
 from flintmq.filter.bloom import BloomFilter
 from flintmq.format.errors import HostError
 from flintmq.format.host import parse_address
+from flintmq.model.value_class import value_class
 from flintmq.remoting.addresses import LOOPBACK, local_address
 from flintmq.settings import (
     LONG_MAX,
@@ -43,7 +44,7 @@ _PULL_THREADS: Final = 16 + 2 * _PROCESSORS
 _SEND_THREADS: Final = min(_PROCESSORS, 4)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class BrokerConfig(LiveStoreSettings):
     """Settings of one broker.  Times are milliseconds.
 
@@ -154,6 +155,8 @@ class BrokerConfig(LiveStoreSettings):
     acl_enable: bool = switch("aclEnable", owner=_BROKER)
     ha_use_tls: bool = switch("haUseTLS", owner=Owner.FLINTMQ)
     """Whether the log goes to slaves by TLS, and nobody gets it otherwise."""
+    ha_slave_addresses: str | None = optional("haSlaveAddresses", owner=Owner.FLINTMQ)
+    """Where slaves may come from, in the notation of white lists; unset, from anywhere."""
     acl_credentials_file: str | None = optional("aclCredentialsFile", owner=Owner.FLINTMQ)
     """An access key and a secret key, with which the broker signs what it sends name servers."""
 
@@ -248,6 +251,11 @@ class BrokerConfig(LiveStoreSettings):
                 parse_address(address)
             except HostError:
                 yield ConfigError("namesrvAddr", self.namesrv_addr, "host:port, with ; between")
+
+    @property
+    def black_listed_keys(self) -> frozenset[str]:
+        """The keys that nobody may change while the broker runs, whatever else is allowed."""
+        return frozenset(map(str.strip, self.config_black_list.split(";")))
 
     @property
     def namesrv_addresses(self) -> tuple[str, ...]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from flintmq.broker.tables.fetched_table import FetchedOffsets
 from flintmq.store.config import BrokerRole
 
 if TYPE_CHECKING:
+    import asyncio
+
     from flintmq.access.access_control import AccessControl
     from flintmq.broker.config import BrokerConfig
     from flintmq.broker.replication.ha_server import HaServer
@@ -27,15 +30,22 @@ if TYPE_CHECKING:
     from flintmq.broker.waiting.durable_puts import DurablePuts
     from flintmq.broker.waiting.held_pulls import HeldPulls
     from flintmq.broker.waiting.late_sends import LateSends
-    from flintmq.remoting.fair_turns import FairTurns
+    from flintmq.broker.waiting.packed_sends import PackedSends
+    from flintmq.remoting.fair_turns import FairTurns, Steps
+    from flintmq.remoting.peer import Peer
     from flintmq.remoting.refusal_counts import RefusalCounts
     from flintmq.remoting.request_latencies import RequestLatencies
     from flintmq.settings.live_config import LiveConfig
     from flintmq.store.clock import Clock
     from flintmq.store.message_store import MessageStore
 
+logger = logging.getLogger(__name__)
 
-@dataclass(slots=True, kw_only=True)
+UNDISPATCHED_SIZE_MAX: Final = 1 << 20
+"""Bytes of the log that are not in their queues when whoever sends batches has to wait."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class BrokerContext:
     """The tables and services of one broker."""
 
@@ -53,6 +63,7 @@ class BrokerContext:
     held: HeldPulls
     cold_loads: ColdLoads
     late_sends: LateSends
+    packed_sends: PackedSends
     slaves: SlaveTable
     statistics: BrokerStatistics
     daily: DailyTotals
@@ -70,6 +81,11 @@ class BrokerContext:
     access: AccessControl | None = None
     """Whose requests are handled; None: everybody's."""
 
+    is_dispatching: bool = False
+    """Whether messages are entered into their queues in slices, since there are many."""
+    dispatching: asyncio.Future[None] | None = None
+    """Done when the last of those are, or were, in their queues."""
+
     ha_server: HaServer | None = None
     """Streams the log to slaves; None before the broker listens for them."""
     replica: Replica | None = None
@@ -78,12 +94,34 @@ class BrokerContext:
     def dispatch(self) -> None:
         """Enter stored messages into their queues and answer the pulls that waited for them.
 
-        Slaves get what has become readable.
+        Slaves get what has become readable.  What takes longer than a turn of the loop has time is
+        gone on with in later ones.
         """
         self.store.dispatch()
         self.held.wake()
         if self.ha_server is not None and self.slaves.links:
             self.ha_server.wake()
+        if self.store.dispatcher.is_cut_short and not self.is_dispatching:
+            self.is_dispatching = True
+            self.dispatching = self.turns.run(self._dispatch_steps(), "dispatch")
+            self.dispatching.add_done_callback(_log_failure)
+
+    def _dispatch_steps(self) -> Steps[None]:
+        try:
+            while self.store.dispatcher.is_cut_short:
+                yield
+                self.dispatch()
+        finally:
+            self.is_dispatching = False
+
+    def hold_back(self, peer: Peer) -> None:
+        """Have a peer that has sent many messages wait while too many are not in their queues.
+
+        Otherwise producers with large batches would leave consumers ever further behind.
+        """
+        work = self.dispatching
+        if self.is_dispatching and work and self.store.dispatcher.behind > UNDISPATCHED_SIZE_MAX:
+            peer.wait_for(work)
 
     @property
     def is_slave(self) -> bool:
@@ -94,3 +132,8 @@ class BrokerContext:
     def config(self) -> BrokerConfig:
         """The settings as they are now."""
         return self.live_config.current
+
+
+def _log_failure(work: asyncio.Future[None]) -> None:
+    if not work.cancelled() and (error := work.exception()) is not None:
+        logger.error("messages were not entered into their queues", exc_info=error)

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from flintmq.broker.transactions.transaction_check import TransactionCheck
 from flintmq.format.delivery_time import DELAY_CLASS_COUNT
 from flintmq.model.topics import WAITING_TOPIC
 from flintmq.store.errors import StoreError
@@ -128,10 +127,14 @@ def delivery_steps(context: BrokerContext) -> Steps[bool]:
 
 
 async def _check_transactions(context: BrokerContext) -> None:
+    await asyncio.sleep(context.config.transaction_check_interval_ms / 1000)
+    # It is loaded when it is needed first: clients need not wait for it at the start.
+    from flintmq.broker.transactions.transaction_check import TransactionCheck
+
     check = TransactionCheck(context)
     while True:
-        await asyncio.sleep(context.config.transaction_check_interval_ms / 1000)
         try:
             await context.turns.run(check.steps(), "check transactions")
         except Exception:
             logger.exception("transactions could not be checked")
+        await asyncio.sleep(context.config.transaction_check_interval_ms / 1000)

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from flintmq.broker.config import BrokerConfig
     from flintmq.store.config import StoreConfig
 
-PORT_ATTEMPTS_MAX: Final = 50
+PORT_ATTEMPTS_MAX: Final = 1000
+"""Three ports in a row are rare on a machine where tens of thousands were used a moment ago; to try
+takes microseconds."""
 
 
 def bind_ports(config: BrokerConfig, store_config: StoreConfig) -> list[socket.socket]:
@@ -29,7 +31,8 @@ def bind_ports(config: BrokerConfig, store_config: StoreConfig) -> list[socket.s
             port = bound[0].getsockname()[1]
             try:
                 for other in (port - 2, store_config.ha_listen_port or port + 1):
-                    bound.append(bind(config.bind_address, other))
+                    is_free = config.listen_port == 0 and other != store_config.ha_listen_port
+                    bound.append(bind(config.bind_address, other, is_free=is_free))
                     stack.callback(bound[-1].close)
             except (BindError, OverflowError):
                 if config.listen_port != 0:

@@ -4,9 +4,10 @@ They stand in a broker's settings too, under the same names, so that one table h
 changed; at the start they are taken from the store's.
 """
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any, Final
 
+from flintmq.model.value_class import value_class
 from flintmq.settings.access_settings import AccessSettings
 from flintmq.settings.property_files import ConfigError
 from flintmq.settings.setting import choice, setting_field
@@ -21,7 +22,7 @@ def _same(name: str) -> Any:
     return setting_field(_DEFAULTS[name], STORE_SETTINGS[name])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LiveStoreSettings(AccessSettings):
     """What of the store's settings may be changed.  Sizes are bytes."""
 
@@ -41,7 +42,9 @@ class LiveStoreSettings(AccessSettings):
     query_count_max: int = _same("query_count_max")
 
 
-LIVE_STORE_NAMES: Final = tuple(name for name in LiveStoreSettings.__slots__ if name in _DEFAULTS)
+LIVE_STORE_NAMES: Final = tuple(
+    name for name in LiveStoreSettings.__annotations__ if name in _DEFAULTS
+)
 LIVE_STORE_KEYS: Final = frozenset(STORE_SETTINGS[name].key for name in LIVE_STORE_NAMES)
 
 

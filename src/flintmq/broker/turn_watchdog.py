@@ -3,13 +3,15 @@
 One loop serves everyone, so whatever takes long in it makes all clients wait.  Work with a name,
 such as requests and housekeeping, is measured where it is done.  Everything else is found by a
 thread: it asks the loop for a sign of life again and again, and if none comes in time it looks at
-what the loop is doing.
+what the loop is doing.  Where that thread cannot run either, a call has held the interpreter or the
+machine has held the process; processor time tells which, and the garbage collector tells of itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import sys
 import threading
@@ -28,11 +30,17 @@ CAUSE_COUNT_MAX: Final = 64
 """Causes that are counted by themselves; more are counted together."""
 OTHER_CAUSES: Final = "others"
 NOT_OURS: Final = "outside of flintmq"
+COLLECTION: Final = "garbage collection"
+HELD_BUSY: Final = "no thread could run: a call computed"
+HELD_IDLE: Final = "no thread could run: a call waited, or the process was held"
+BUSY_SHARE: Final = 0.5
+"""The share of a turn in processor time from which on it counts as computing."""
 LOG_INTERVAL_S: Final = 10.0
 """Between two lines about one cause; turns in between are counted in the next line."""
 ALWAYS_LOGGED_MS: Final = 1000
-"""A turn that takes so long has a line of its own."""
+"""A turn that takes so long has a line of its own, and one before it ends: it may never end."""
 LOG_START: Final = "turn of the loop took long"
+HELD_START: Final = "the loop is held"
 
 
 class LongTurns:
@@ -51,12 +59,19 @@ class TurnWatchdog:
     """Counts and logs long turns of the loop it is made in, by their causes.
 
     ``threshold_ms`` tells what is long; with 0 nothing is.  ``now`` is a clock in seconds that
-    goes on within a turn.
+    goes on within a turn, ``processor_time`` one of what all threads have computed.
     """
 
-    def __init__(self, threshold_ms: int, *, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        threshold_ms: int,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        processor_time: Callable[[], float] = time.process_time,
+    ) -> None:
         self.threshold_ms = threshold_ms
         self._now = now
+        self._processor_time = processor_time
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._stopped = threading.Event()
@@ -65,8 +80,12 @@ class TurnWatchdog:
         """When a long turn was noted last."""
         self._asked_at: float | None = None
         """When the loop was asked for the sign of life that has not come yet."""
+        self._asked_processor_time = 0.0
         self._place: str | None = None
         """What the loop was doing while it was waited for."""
+        self._collection_began = 0.0
+        self._next_told_ms = ALWAYS_LOGGED_MS
+        """How long the loop has to be held for the next line that says so."""
 
     @property
     def count(self) -> int:
@@ -139,11 +158,20 @@ class TurnWatchdog:
             return
         thread = threading.Thread(target=self._watch, name="flintmq-turn-watchdog", daemon=True)
         thread.start()
+        gc.callbacks.append(self._collects)
         try:
             yield self
         finally:
+            gc.callbacks.remove(self._collects)
             self._stopped.set()
             thread.join()
+
+    def _collects(self, phase: str, _: dict[str, int]) -> None:
+        """Measure a pass of the garbage collector, which holds every thread, whichever it is in."""
+        if phase == "start":
+            self._collection_began = self._now()
+        else:
+            self.note_since(self._collection_began, COLLECTION)
 
     def _watch(self) -> None:
         # A loop that is closed needs no watching any more.
@@ -152,18 +180,35 @@ class TurnWatchdog:
                 self.look()
 
     def look(self) -> None:
-        """Ask the loop for a sign of life; if one is still owed, see what the loop is doing."""
-        if self._asked_at is None:
+        """Ask the loop for a sign of life; if one is still owed, see what the loop is doing.
+
+        A turn that goes on and on is told of while it does, each time that it has doubled.
+        """
+        asked_at = self._asked_at
+        if asked_at is None:
+            self._next_told_ms = ALWAYS_LOGGED_MS
+            self._asked_processor_time = self._processor_time()
             self._place, self._asked_at = None, self._now()
             self._loop.call_soon_threadsafe(self._show_life)
-        elif self._place is None:
+            return
+        held_ms = round((self._now() - asked_at) * 1000)
+        is_told = held_ms >= self._next_told_ms
+        if self._place is None or is_told:
             self._place = place_of(sys._current_frames().get(self._loop_thread))
+        if is_told:
+            self._next_told_ms = 2 * held_ms
+            logger.warning("%s: cause=%s ms=%d", HELD_START, self._place, held_ms)
 
     def _show_life(self) -> None:
         asked_at, self._asked_at = self._asked_at, None
         # What was measured where it was done is not counted twice.
         if asked_at is not None and self._noted_at < asked_at:
-            self.note_since(asked_at, self._place or NOT_OURS)
+            self.note_since(asked_at, self._place or self._holder(asked_at))
+
+    def _holder(self, asked_at: float) -> str:
+        """Tell what held the loop and the thread that wanted to look at it."""
+        computed = self._processor_time() - self._asked_processor_time
+        return HELD_BUSY if computed >= BUSY_SHARE * (self._now() - asked_at) else HELD_IDLE
 
 
 def place_of(frame: FrameType | None) -> str:

@@ -138,6 +138,14 @@ delay_levels_option = click.option(
 )
 
 
+extension_option = click.option(
+    "--extension/--no-extension",
+    default=None,
+    help="Whether queues get an extension with filter bits, as a broker with "
+    "enableConsumeQueueExt keeps it; else if the store has one.",
+)
+
+
 def verify_options(command: Callable[..., Result]) -> Callable[..., Result]:
     """Add what a verification looks at and how much it tells."""
     for decorate in reversed(

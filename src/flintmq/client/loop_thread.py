@@ -56,28 +56,36 @@ class _Call(Generic[_T]):
 
     def __init__(self, work: Coroutine[Any, Any, _T]) -> None:
         self._work = work
-        self._task: asyncio.Task[_T | None] | None = None
-        self._stop: BaseException | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._result: _T | None = None
+        self._error: BaseException | None = None
+        self._has_ended = False
         self._running = threading.Lock()
         self._running.acquire()
 
     def begin(self) -> None:
         """Start in the loop."""
         self._task = asyncio.get_running_loop().create_task(self._run())
-        self._task.add_done_callback(self._ended)
+        self._task.add_done_callback(self._done)
 
-    def _ended(self, task: asyncio.Task[_T | None]) -> None:
-        # A task that is cancelled before its first step has not awaited the work.
-        self._work.close()
+    async def _run(self) -> None:
+        try:
+            self._result = await self._work
+            self._has_ended = True
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            # SystemExit and the like would end the loop, with everything that runs in it.
+            self._error = error
+            self._has_ended = True
+        # The thread goes on now, and not only when the loop has looked at its sockets again.
         self._running.release()
 
-    async def _run(self) -> _T | None:
-        try:
-            return await self._work
-        except (SystemExit, KeyboardInterrupt) as error:
-            # As the exception of a task it would end the loop, with everything that runs in it.
-            self._stop = error
-            return None
+    def _done(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            # A task that is cancelled before its first step has not awaited the work.
+            self._work.close()
+            self._running.release()
 
     def cancel(self) -> None:
         """Give up, in the loop."""
@@ -94,12 +102,11 @@ class _Call(Generic[_T]):
     def wait(self) -> _T:
         """Wait in the calling thread and return the result."""
         self._running.acquire()
-        task = self._task
-        if task is None or not task.done() or task.cancelled():
+        if self._error is not None:
+            raise self._error
+        if not self._has_ended:
             raise UsageError("this client was closed meanwhile")
-        if self._stop is not None:
-            raise self._stop
-        return cast("_T", task.result())
+        return cast("_T", self._result)
 
 
 class LoopThread:

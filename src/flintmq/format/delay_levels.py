@@ -4,8 +4,7 @@ The text is one list of durations, split at single spaces: ``1s 5s 10s 30s 1m â€
 """
 
 import re
-from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from flintmq.format.errors import DelayLevelsError
 from flintmq.format.java import parse_int
@@ -17,8 +16,7 @@ _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _ITEM: Final = re.compile(r"([0-9]{1,9})([smhd])")
 
 
-@dataclass(frozen=True, slots=True)
-class DelayLevels:
+class DelayLevels(NamedTuple):
     """The delays of a store, level one first, in milliseconds."""
 
     delays_ms: tuple[int, ...]

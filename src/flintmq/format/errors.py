@@ -78,6 +78,10 @@ class CompressionError(FormatError):
     """A body does not decompress, or not within its limit."""
 
 
+class UnpackedSizeError(CompressionError):
+    """A body has more bytes than its limit when it is decompressed."""
+
+
 class BatchError(FormatError):
     """The body of a batch ends within an item, or holds too many of them."""
 

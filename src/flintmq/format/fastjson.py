@@ -18,6 +18,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any, Final, NoReturn, TypeAlias
 
 from flintmq.format.errors import StateTextError
@@ -32,6 +33,7 @@ _CONSTANTS: Final = {"true": True, "false": False, "null": None}
 _CONSTANT: Final = re.compile("|".join(_CONSTANTS))
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _STRINGS: Final = json.JSONDecoder()
+_SCALARS: Final = frozenset({str, int, bool})
 
 
 def loads(text: bytes | str) -> Any:
@@ -206,18 +208,27 @@ class _Writer:
 
     def _write_map(self, members: Mapping[Any, Any], depth: int) -> None:
         names = [name for name, value in members.items() if value is not None]
+        is_plain = True
         for name in names:
-            if not isinstance(name, str | int) or isinstance(name, bool):
-                raise StateTextError(f"not the name of a member: {name!r}")
+            if name.__class__ is not str:
+                is_plain = False
+                if not isinstance(name, str | int) or isinstance(name, bool):
+                    raise StateTextError(f"not the name of a member: {name!r}")
         if self._sort_members:
-            names.sort(key=lambda name: (isinstance(name, str), name))
+            names.sort(key=None if is_plain else _sort_key)
+        parts, new_line = self._parts, _new_line(depth + 1)
         before = "{"
         for name in names:
-            text = _new_line(depth + 1) + _quoted(name) if isinstance(name, str) else str(name)
-            self._parts.append(f"{before}{text}:")
-            self.write(members[name], depth + 1)
+            text = new_line + _quoted(name) if isinstance(name, str) else str(name)
+            value = members[name]
+            # A broker with thousands of topics writes all of them for each that is new.
+            if value.__class__ in _SCALARS:
+                parts.append(f"{before}{text}:{_scalar(value)}")
+            else:
+                parts.append(f"{before}{text}:")
+                self.write(value, depth + 1)
             before = ","
-        self._parts.append(f"{_new_line(depth)}}}" if names else "{}")
+        parts.append(f"{_new_line(depth)}}}" if names else "{}")
 
     def _write_list(self, items: Sequence[Any], depth: int) -> None:
         spread = any(isinstance(item, Mapping | list | tuple) for item in items)
@@ -235,15 +246,25 @@ def _new_line(depth: int) -> str:
     return "\n" + "\t" * depth
 
 
+def _sort_key(name: int | str) -> tuple[bool, int | str]:
+    return isinstance(name, str), name
+
+
 def _quoted(text: str) -> str:
     # A lone surrogate cannot be written as UTF-8, only escaped.
-    return json.dumps(text, ensure_ascii=_SURROGATE.search(text) is not None)
+    if text.isascii() or _SURROGATE.search(text) is None:
+        return encode_basestring(text)
+    return encode_basestring_ascii(text)
 
 
 def _scalar(value: Any) -> str:
     if isinstance(value, str):
         return _quoted(value)
-    if value is None or isinstance(value, bool | int):
+    if value.__class__ is int:
+        return repr(value)
+    if value.__class__ is bool:
+        return "true" if value else "false"
+    if value is None or isinstance(value, int):
         return json.dumps(value)
     if isinstance(value, float) and math.isfinite(value):
         return json.dumps(value)

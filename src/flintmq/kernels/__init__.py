@@ -17,6 +17,7 @@ __all__ = [
     "numbers",
     "plain_properties",
     "properties",
+    "pull_walk",
     "queue_numbers",
     "queue_reads",
     "queue_units",

@@ -42,6 +42,7 @@ START_OFFSET: Final = 0
 STORE_TIMESTAMP: Final = 1
 RECORD_SIZE_MAX: Final = 2
 BODY_SIZE_MAX: Final = 3
+START_COLUMN_COUNT: Final = 4
 
 # The table of targets: where the sends of each kind go to.
 QUEUE: Final = 0
@@ -68,6 +69,7 @@ UNIT_END: Final = 1
 """The number behind the last unit of the queue; kernels fill it in."""
 LOG_SIZE: Final = 2
 """Bytes of the log that the messages take; kernels add them up."""
+QUEUE_COLUMN_COUNT: Final = 3
 
 # The table of messages: those of a batch are a row each.
 TARGET: Final = 0

@@ -8,10 +8,50 @@ from flintmq.format.stored.consume_queue import (
     UNIT_SIZE,
 )
 from flintmq.format.stored.record_layout import PHYSICAL_OFFSET_AT, RECORD_SIZE_MIN, SIZE_AT
-from flintmq.kernels.compiled import Bytes, Longs, kernel, load_int, load_long
+from flintmq.kernels.compiled import (
+    Bytes,
+    Longs,
+    Target,
+    copy_bytes,
+    inlined,
+    kernel,
+    load_int,
+    load_long,
+)
 
 NOT_CONTIGUOUS: Final = -1
 """Some record has to be looked at by itself."""
+
+
+@inlined
+def _find_record(units: Bytes, number: int, log: Bytes, log_start: int, lowest: int) -> int:
+    """Return where in ``log`` the record is that a unit leads to.
+
+    NOT_CONTIGUOUS if the record does not claim to be what its unit says, is not all in ``log``, or
+    lies below ``lowest``.
+    """
+    at = number * UNIT_SIZE
+    offset = load_long(units, at + UNIT_PHYSICAL_OFFSET_AT)
+    size = load_int(units, at + UNIT_RECORD_SIZE_AT)
+    position = NOT_CONTIGUOUS
+    if offset >= lowest and offset >= log_start and size >= RECORD_SIZE_MIN:
+        found = offset - log_start
+        if (
+            found <= len(log) - size
+            and load_int(log, found + SIZE_AT) == size
+            and load_long(log, found + PHYSICAL_OFFSET_AT) == offset
+        ):
+            position = found
+    return position
+
+
+@inlined
+def _lies_below(units: Bytes, count: int, seen_count: int, lowest: int) -> bool:
+    """Whether the unit behind the last of ``count``, if it is seen, leads below ``lowest``."""
+    is_below = False
+    if seen_count > count:
+        is_below = load_long(units, count * UNIT_SIZE + UNIT_PHYSICAL_OFFSET_AT) < lowest
+    return is_below
 
 
 @kernel
@@ -36,28 +76,50 @@ def find_pieces(
     total_size = 0
     end = -1
     for number in range(count):
-        at = number * UNIT_SIZE
-        offset = load_long(units, at + UNIT_PHYSICAL_OFFSET_AT)
-        size = load_int(units, at + UNIT_RECORD_SIZE_AT)
-        if offset < lowest or offset < log_start or size < RECORD_SIZE_MIN:
+        position = _find_record(units, number, log, log_start, lowest)
+        if position == NOT_CONTIGUOUS:
             return NOT_CONTIGUOUS
-        position = offset - log_start
-        if position > len(log) - size:
-            return NOT_CONTIGUOUS
-        claimed_size = load_int(log, position + SIZE_AT)
-        if claimed_size != size or load_long(log, position + PHYSICAL_OFFSET_AT) != offset:
-            return NOT_CONTIGUOUS
+        size = load_int(log, position + SIZE_AT)
         total_size += size
         if position != end:
             pieces[1 + 2 * piece_count] = position
             piece_count += 1
         end = position + size
         pieces[2 * piece_count] = end
-    if seen_count > count:
-        behind = load_long(units, count * UNIT_SIZE + UNIT_PHYSICAL_OFFSET_AT)
-        if behind < lowest:
-            return NOT_CONTIGUOUS
-    if total_size > size_max:
+    if total_size > size_max or _lies_below(units, count, seen_count, lowest):
         return NOT_CONTIGUOUS
     pieces[0] = total_size
     return piece_count
+
+
+@kernel
+def copy_records(
+    units: Bytes,
+    count: int,
+    seen_count: int,
+    log: Bytes,
+    log_start: int,
+    lowest: int,
+    size_max: int,
+    target: Target,
+) -> int:
+    """Copy the records of a log file that ``count`` units lead to; return how many bytes.
+
+    NOT_CONTIGUOUS where `find_pieces` gives it, and if ``target`` has no room for all.  Queues that
+    are filled side by side have their records apart from each other: to copy them costs less than a
+    view of each.
+    """
+    if _lies_below(units, count, seen_count, lowest):
+        return NOT_CONTIGUOUS
+    room = min(size_max, len(target))
+    total_size = 0
+    for number in range(count):
+        position = _find_record(units, number, log, log_start, lowest)
+        if position == NOT_CONTIGUOUS:
+            return NOT_CONTIGUOUS
+        size = load_int(log, position + SIZE_AT)
+        if size > room - total_size:
+            return NOT_CONTIGUOUS
+        copy_bytes(target, total_size, log, position, size)
+        total_size += size
+    return total_size

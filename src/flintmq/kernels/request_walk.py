@@ -1,9 +1,9 @@
 """Requests cut from what sockets brought, and recognised by headers that were seen before.
 
 A known header is made of pieces that all requests of its kind share, and of slots between them:
-the number of the request, the queue, the time of birth and the properties.  A request whose header
-has the same pieces, and in each slot something that its notation allows there, is of that kind.  At
-anything else the walk stops: the rest of that read is for code in Python.
+the number of the request and, of a send, the queue, the time of birth and the properties.  A
+request whose header has the same pieces, and in each slot something that its notation allows there,
+is of that kind.  At anything else the walk stops: the rest of that read is for code in Python.
 """
 
 from typing import Final, NamedTuple
@@ -59,26 +59,33 @@ SLOT_BORN: Final = 3
 SLOT_TEXT: Final = 4
 SLOT_EXT_SIZE: Final = 5
 """The size of all that follows, in a binary header."""
+SLOT_QUEUE_OFFSET: Final = 6
+SLOT_COMMIT_OFFSET: Final = 7
+"""The offsets of a pull (`flintmq.kernels.pull_walk`)."""
+
+# Where the offsets of a pull are in a table with the rows of sends.
+PULL_QUEUE_OFFSET: Final = SEND_BORN
+PULL_COMMIT_OFFSET: Final = SEND_CUT_AT
 
 WALKED_QUEUES_MAX: Final = 64
 """Queues of a topic whose sends are recognised; the table of targets has a column for each."""
 NO_TARGET: Final = -1
 NO_KIND: Final = -1
 
-_LENGTH_SIZE: Final = 4
-_HEADER_SIZE_MASK: Final = 0xFFFFFF
-_TYPE_SHIFT: Final = 24
+LENGTH_SIZE: Final = 4
+HEADER_SIZE_MASK: Final = 0xFFFFFF
+TYPE_SHIFT: Final = 24
 _OPAQUE_MAX: Final = (1 << 31) - 1
 _OPAQUE_DIGITS_MAX: Final = 10
 _QUEUE_DIGITS_MAX: Final = 4
-_BORN_DIGITS_MAX: Final = 18
+_LONG_DIGITS_MAX: Final = 18
 _QUOTE: Final = 34
 _BACKSLASH: Final = 92
 _MINUS: Final = 45
 _ZERO: Final = 48
 _NO_NUMBER: Final = -1
 _NOT_TEXT: Final = -1
-_NOT_WHOLE: Final = -1
+NOT_WHOLE: Final = -1
 _WAIT_TRUE: Final = np.frombuffer(f"{property_names.WAIT}\x01true".encode(), np.uint8)
 
 
@@ -136,10 +143,10 @@ def _match_slot(
 ) -> int:
     """Take what stands in a slot; return where it ends, or _NO_NUMBER if it is not allowed."""
     if is_binary:
-        if end - at < _LENGTH_SIZE:
+        if end - at < LENGTH_SIZE:
             return _NO_NUMBER
         size = load_int(data, at)
-        at += _LENGTH_SIZE
+        at += LENGTH_SIZE
         if slot == SLOT_OPAQUE:
             sends[SEND_OPAQUE, row] = size
             return at
@@ -176,8 +183,13 @@ def _match_slot(
             return _NO_NUMBER
         sends[SEND_TARGET, row] = number
         return slot_end
-    number = _digits(data, at, slot_end, _BORN_DIGITS_MAX)
-    sends[SEND_BORN, row] = number
+    number = _digits(data, at, slot_end, _LONG_DIGITS_MAX)
+    if slot == SLOT_COMMIT_OFFSET:
+        sends[PULL_COMMIT_OFFSET, row] = number
+    elif slot == SLOT_QUEUE_OFFSET:
+        sends[PULL_QUEUE_OFFSET, row] = number
+    else:
+        sends[SEND_BORN, row] = number
     return slot_end if number != _NO_NUMBER else _NO_NUMBER
 
 
@@ -212,7 +224,7 @@ def _matches(
 
 
 @kernel
-def _find_kind(
+def find_kind(
     data: Bytes,
     header: tuple[int, int, bool],
     guess: int,
@@ -316,17 +328,17 @@ def _take_text(
 
 
 @inlined
-def _frame_end(data: Bytes, at: int, end: int, frame_size_max: int) -> int:
-    """Return where the frame ends whose prefix stands at ``at``, or _NOT_WHOLE."""
+def end_of_frame(data: Bytes, at: int, end: int, frame_size_max: int) -> int:
+    """Return where the frame ends whose prefix stands at ``at``, or NOT_WHOLE."""
     frame_size = load_int(data, at)
-    word = load_int(data, at + _LENGTH_SIZE)
+    word = load_int(data, at + LENGTH_SIZE)
     is_frame = (
-        0 <= word >> _TYPE_SHIFT <= 1
-        and _LENGTH_SIZE + (word & _HEADER_SIZE_MASK) <= frame_size
-        and frame_size <= frame_size_max - _LENGTH_SIZE
-        and frame_size <= end - at - _LENGTH_SIZE
+        0 <= word >> TYPE_SHIFT <= 1
+        and LENGTH_SIZE + (word & HEADER_SIZE_MASK) <= frame_size
+        and frame_size <= frame_size_max - LENGTH_SIZE
+        and frame_size <= end - at - LENGTH_SIZE
     )
-    return at + _LENGTH_SIZE + frame_size if is_frame else _NOT_WHOLE
+    return at + LENGTH_SIZE + frame_size if is_frame else NOT_WHOLE
 
 
 @kernel
@@ -354,15 +366,15 @@ def walk_sends(
         at = start
         kind = 0
         while end - at >= PREFIX_SIZE and count < sends.shape[1]:
-            frame_end = _frame_end(data, at, end, frame_size_max)
-            if frame_end == _NOT_WHOLE:
+            frame_end = end_of_frame(data, at, end, frame_size_max)
+            if frame_end == NOT_WHOLE:
                 break
-            word = load_int(data, at + _LENGTH_SIZE)
-            is_binary = word >> _TYPE_SHIFT == 1
+            word = load_int(data, at + LENGTH_SIZE)
+            is_binary = word >> TYPE_SHIFT == 1
             header_at = at + PREFIX_SIZE
-            header_end = header_at + (word & _HEADER_SIZE_MASK)
+            header_end = header_at + (word & HEADER_SIZE_MASK)
             header = (header_at, header_end, is_binary)
-            kind = _find_kind(data, header, kind, headers, pieces, piece_data, sends, count)
+            kind = find_kind(data, header, kind, headers, pieces, piece_data, sends, count)
             if kind == NO_KIND:
                 break
             queue_id = sends[SEND_TARGET, count]

@@ -31,4 +31,5 @@ __all__ = [
     "subscription",
     "topic_config",
     "topics",
+    "value_class",
 ]

@@ -1,10 +1,10 @@
 """What a broker knows of a consumer group."""
 
-from dataclasses import dataclass
+from flintmq.model.value_class import Value, value_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupConfig:
+@value_class
+class GroupConfig(Value):
     """The configuration of one subscription group on one broker."""
 
     name: str

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from flintmq.model.value_class import Value, value_class
+
 MASTER_ID: Final = 0
 
 
@@ -37,8 +39,8 @@ class TopicRoute:
     filter_servers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterInfo:
+@value_class
+class ClusterInfo(Value):
     """All brokers, and which cluster each belongs to."""
 
     brokers: Mapping[str, BrokerData]

@@ -1,15 +1,16 @@
 """What a consumer group wants of a topic."""
 
-from dataclasses import dataclass
 from typing import Final
+
+from flintmq.model.value_class import Value, value_class
 
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
 EVERYTHING: Final = "*"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
+@value_class
+class Subscription(Value):
     """A topic and the expression by which its messages are chosen.
 
     ``codes`` are the Java hashes of ``tags``; a broker compares them with its queues.

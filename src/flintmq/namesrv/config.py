@@ -1,10 +1,11 @@
 """Settings of a name server."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final, Self
 
+from flintmq.model.value_class import value_class
 from flintmq.remoting.addresses import LOOPBACK
 from flintmq.settings import (
     Owner,
@@ -24,7 +25,7 @@ from flintmq.settings.setting import Codec
 _FILE: Final = Codec(Path, str, "a file")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class NamesrvConfig(AccessSettings):
     """Settings of one name server.  Times are milliseconds.
 

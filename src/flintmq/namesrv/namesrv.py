@@ -36,7 +36,7 @@ def system_now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Namesrv:
     """A name server that accepts connections."""
 

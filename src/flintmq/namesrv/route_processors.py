@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -18,13 +19,15 @@ from flintmq.format.wire.headers import namesrv as headers
 from flintmq.format.wire.headers.clients import NoFields
 from flintmq.model.topic_config import TopicSysFlag
 from flintmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KvConfig, KvConfigError
+from flintmq.namesrv.routes import queues_of
 from flintmq.remoting import Answer, RefusedError, Request, RequestTable
 from flintmq.remoting.request_table import Admission, admit_all
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from flintmq.format.wire.bodies.registration import Registration
+    from flintmq.model.routes import QueueData
     from flintmq.namesrv.config import NamesrvConfig
     from flintmq.namesrv.routes import RouteTable
     from flintmq.settings.live_config import LiveConfig
@@ -33,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 SMALL_BODY_SIZE: Final = 16 << 10
 """A registration of so many bytes is read at once: some hundred topics, if it is compressed."""
+TOPICS_AT_ONCE_MAX: Final = 1024
+"""Topics that are taken in within one turn of the loop; a broker may share it."""
 STANDARD_JSON_SINCE: Final = 401
 """Clients from 4.9.4 on read quoted integer names; earlier ones may need them bare."""
 
@@ -47,7 +52,15 @@ def _registration_of(request: Request[headers.RegisterBrokerRequest]) -> Registr
     )
 
 
-@dataclass(slots=True)
+def _read_registration(
+    request: Request[headers.RegisterBrokerRequest],
+) -> tuple[Registration, dict[str, QueueData]]:
+    """Do the same for very many topics, and make ready what is taken in of them."""
+    registration = _registration_of(request)
+    return registration, queues_of(request.header.broker_name, registration)
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class NamesrvProcessors:
     """The processors of one name server, and what they share."""
 
@@ -78,21 +91,41 @@ class NamesrvProcessors:
         before = self._reading.get(address)
         self._reading[address] = done
         try:
-            registration = await asyncio.to_thread(_registration_of, request)
+            registration, queues = await asyncio.to_thread(_read_registration, request)
             if before is not None:
                 await asyncio.wait([before])
-            return self._registered(request, registration)
+            has_news = self.routes.has_news(request.header, registration)
+            answer = self._registered(request, registration, {})
+            if has_news:
+                await self._put_queues(request.header, queues)
+            return answer
         finally:
             done.set_result(None)
             if self._reading.get(address) is done:
                 del self._reading[address]
 
+    async def _put_queues(
+        self, header: headers.RegisterBrokerRequest, queues: Mapping[str, QueueData]
+    ) -> None:
+        """Take in the topics of a broker, some in each turn of the loop, while it is there."""
+        topics = iter(queues.items())
+        while some := dict(itertools.islice(topics, TOPICS_AT_ONCE_MAX)):
+            if self.routes.version_of(header.broker_addr) is None:
+                return
+            self.routes.put_queues(header.broker_name, some)
+            await asyncio.sleep(0)
+
     def _registered(
-        self, request: Request[headers.RegisterBrokerRequest], registration: Registration
+        self,
+        request: Request[headers.RegisterBrokerRequest],
+        registration: Registration,
+        queues: Mapping[str, QueueData] | None = None,
     ) -> Answer:
         header = request.header
         known = self.routes.version_of(header.broker_addr) is not None
-        found = self.routes.register(header, registration, request.connection, self.now_ms())
+        found = self.routes.register(
+            header, registration, request.connection, self.now_ms(), queues=queues
+        )
         if not known:
             logger.info("broker registered: name=%s at=%s", header.broker_name, header.broker_addr)
         answer = headers.RegisterBrokerResponse(

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from flintmq.model.data_version import DataVersion
 from flintmq.model.routes import MASTER_ID, BrokerData, ClusterInfo, QueueData, TopicRoute
-from flintmq.model.topic_config import Perm, TopicConfig, TopicSysFlag
+from flintmq.model.topic_config import Perm, TopicSysFlag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from flintmq.format.wire.bodies.registration import Registration
     from flintmq.format.wire.headers.namesrv import RegisterBrokerRequest
     from flintmq.remoting.peer import Peer
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class LiveBroker:
     """What is known of a broker process that has registered."""
 
@@ -33,18 +33,31 @@ class LiveBroker:
     ha_address: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Broker:
     cluster: str
     addresses: dict[int, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Registered:
+class Registered(NamedTuple):
     """What a slave is told when it registers."""
 
     master_address: str | None = None
     ha_address: str | None = None
+
+
+def queues_of(broker_name: str, registration: Registration) -> dict[str, QueueData]:
+    """Return the queues of all topics of a registration; any thread may do it."""
+    return {
+        topic.name: QueueData(
+            broker_name=broker_name,
+            read_queue_count=topic.read_queue_count,
+            write_queue_count=topic.write_queue_count,
+            perm=topic.perm,
+            topic_sys_flag=topic.sys_flag,
+        )
+        for topic in registration.topics.values()
+    }
 
 
 class RouteTable:
@@ -64,23 +77,24 @@ class RouteTable:
         registration: Registration,
         connection: Peer,
         now_ms: int,
+        *,
+        queues: Mapping[str, QueueData] | None = None,
     ) -> Registered:
-        """Register a broker, or refresh its registration."""
+        """Register a broker, or refresh its registration.
+
+        Its topics are taken in too, if they have changed, unless ``queues`` names others: thousands
+        of them are taken in by `put_queues`, some at a time.
+        """
         name, address = request.broker_name, request.broker_addr
-        is_new = name not in self._brokers
+        if self.has_news(request, registration):
+            self.put_queues(name, queues_of(name, registration) if queues is None else queues)
         broker = self._brokers.setdefault(name, _Broker(request.cluster_name))
         broker.cluster = request.cluster_name
         # A broker that comes back under another id must not be there twice.
         for other_id in [one for one, at in broker.addresses.items() if at == address]:
             if other_id != request.broker_id:
                 del broker.addresses[other_id]
-        is_new = is_new or request.broker_id not in broker.addresses
         broker.addresses[request.broker_id] = address
-        if request.broker_id == MASTER_ID and (
-            is_new or self.has_changed(address, registration.version)
-        ):
-            for topic in registration.topics.values():
-                self._put_topic(name, topic)
         self._live[address] = LiveBroker(
             now_ms, registration.version, connection, request.ha_server_addr
         )
@@ -90,14 +104,22 @@ class RouteTable:
             self._filter_servers.pop(address, None)
         return self._master_for(broker, request.broker_id)
 
-    def _put_topic(self, broker_name: str, topic: TopicConfig) -> None:
-        self._topics.setdefault(topic.name, {})[broker_name] = QueueData(
-            broker_name=broker_name,
-            read_queue_count=topic.read_queue_count,
-            write_queue_count=topic.write_queue_count,
-            perm=topic.perm,
-            topic_sys_flag=topic.sys_flag,
+    def has_news(self, request: RegisterBrokerRequest, registration: Registration) -> bool:
+        """Whether a registration brings topics that are not in the routes yet."""
+        broker = self._brokers.get(request.broker_name)
+        is_new = broker is None or request.broker_id not in broker.addresses
+        return request.broker_id == MASTER_ID and (
+            is_new or self.has_changed(request.broker_addr, registration.version)
         )
+
+    def put_queues(self, broker_name: str, queues: Mapping[str, QueueData]) -> None:
+        """Take in the queues that a broker has of some topics."""
+        for topic, data in queues.items():
+            known = self._topics.get(topic)
+            if known is None:
+                self._topics[topic] = {broker_name: data}
+            else:
+                known[broker_name] = data
 
     def _master_for(self, broker: _Broker, broker_id: int) -> Registered:
         if broker_id == MASTER_ID:

@@ -54,6 +54,7 @@ __all__ = [
     "index_geometry",
     "layout",
     "log_files",
+    "queue_extension",
     "queue_files",
     "queue_proof",
     "readable_bodies",

@@ -1,7 +1,7 @@
 """Making consume queues and key index anew from the log, in a directory of their own.
 
-The bytes are those the engine writes when it dispatches the same log.  The extension of consume
-queues is left aside: its filter bitmaps came from subscriptions that the log does not know.
+The bytes are those the engine writes when it dispatches the same log, with the subscriptions that
+the store has kept where its queues have an extension (`flintmq.offline.queue_extension`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,12 @@ from flintmq.offline.findings import Findings, Kind
 from flintmq.offline.index_geometry import IndexGeometry, find_geometry
 from flintmq.offline.layout import StoreLayout
 from flintmq.offline.log_files import LogFiles
+from flintmq.offline.queue_extension import (
+    DIRECTORY_NAME,
+    ExtensionWriter,
+    has_extension,
+    kept_filters,
+)
 from flintmq.offline.regions import Regions
 from flintmq.offline.scan import LogScan, Progress
 from flintmq.store.errors import StoreError, StoreIOError
@@ -31,7 +37,7 @@ from flintmq.store.files.mapped_file_queue import file_name
 from flintmq.store.views.key_index import IndexedMessage, KeyIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from flintmq.store.recovery.bulk_records import SortedKeys
 
@@ -40,6 +46,15 @@ GAP_MAX: Final = 1_000_000
 
 OFFSET_MAX: Final = (1 << 63) - 1
 """Where the offsets of a queue end; a record that claims more is damaged."""
+
+SYNC_EACH_MAX: Final = 256
+"""So many files are synced one by one; for more the whole file system is synced once."""
+
+WAITING_SIZE_MAX: Final = 16 << 20
+"""So many bytes of units wait in memory, with what keeping them costs."""
+
+_PIECE_SIZE: Final = 120
+"""What Python needs to keep a piece of units, besides its bytes."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,9 +78,13 @@ def rebuild(
     index: bool,
     delay_levels: DelayLevels,
     files: Files | None = None,
+    extension: bool | None = None,
     progress: Progress | None = None,
 ) -> RebuildReport:
-    """Write ``output/consumequeue`` and ``output/index``; OutputError when it is not free."""
+    """Write ``output/consumequeue`` and ``output/index``; OutputError when it is not free.
+
+    With ``extension`` the queues get one in ``output/consumequeue_ext``; None: if the store has.
+    """
     files = files or LocalFiles()
     check_output(layout, output, files=files)
     return derive_views(
@@ -75,6 +94,7 @@ def rebuild(
         index=index,
         delay_levels=delay_levels,
         files=files,
+        extension=has_extension(layout) if extension is None else extension,
         progress=progress,
     )
 
@@ -87,15 +107,19 @@ def derive_views(
     index: bool,
     delay_levels: DelayLevels,
     files: Files,
+    extension: bool = False,
     progress: Progress | None = None,
 ) -> RebuildReport:
     """Do the work of `rebuild` in a directory that has neither queues nor index yet."""
     report = RebuildReport(output=output)
-    with Regions(layout.files) as regions:
+    with Regions(layout.files) as regions, Regions(layout.files) as looked_up:
         log = LogFiles(layout, regions)
         load_bulk = bulk_loader(log, delay_levels, lmq=layout.lmq)
         scan = LogScan(log, check_crc=True, progress=progress, load_bulk=load_bulk)
-        writer = QueueWriter(output / "consumequeue", layout, files, report) if queues else None
+        notes = _extension(layout, output, files, looked_up) if extension else None
+        writer = (
+            QueueWriter(output / "consumequeue", layout, files, report, notes) if queues else None
+        )
         entries = _make_index(layout, regions, output, files) if index else None
         derivation = Derivation(delay_levels=delay_levels, lmq=layout.lmq, units=writer)
         for piece in scan.pieces():
@@ -137,17 +161,54 @@ def check_output(layout: StoreLayout, output: Path, *, files: Files) -> None:
         raise OutputError(output, "is not empty")
 
 
+@dataclass(slots=True)
+class _QueueFile:
+    """A consume-queue file: whether it was made yet, and the units that wait to be written."""
+
+    is_made: bool = False
+    waiting: list[tuple[int, bytes]] = field(default_factory=list)
+    """Positions in the file, and what comes there."""
+
+    def pieces(self) -> Iterator[tuple[int, bytes]]:
+        """Yield what waits, and joins what stands together."""
+        start, joined = 0, bytearray()
+        for position, units in self.waiting:
+            if joined and position != start + len(joined):
+                yield start, bytes(joined)
+                joined.clear()
+            if not joined:
+                start = position
+            joined += units
+        if joined:
+            yield start, bytes(joined)
+
+
 class QueueWriter:
-    """Writes units into new consume-queue files."""
+    """Writes units into new consume-queue files.
+
+    Units wait in memory, within a bound: of thousands of small queues a part of the log has but a
+    few units each, and a file is opened once for many parts.
+    """
 
     def __init__(
-        self, directory: Path, layout: StoreLayout, files: Files, report: RebuildReport
+        self,
+        directory: Path,
+        layout: StoreLayout,
+        files: Files,
+        report: RebuildReport,
+        extension: ExtensionWriter | None = None,
+        *,
+        waiting_size_max: int = WAITING_SIZE_MAX,
     ) -> None:
         self._directory = directory
         self._file_size = layout.queue_file_size
         self._files = files
         self._report = report
-        self._made: dict[Path, None] = {}
+        self._extension = extension
+        self._made: dict[Path, dict[Path, _QueueFile]] = {}
+        """The files of each directory."""
+        self._waiting_size = 0
+        self._waiting_size_max = waiting_size_max
         self._refused: set[tuple[str, int]] = set()
 
     def begin(self, queue: DerivedQueue) -> None:
@@ -155,7 +216,9 @@ class QueueWriter:
         self._write_blanks(queue, queue.first - queue.first % self._units_per_file, queue.first)
 
     def take(self, queue: DerivedQueue) -> None:
-        """Write the next units of a queue."""
+        """Write the next units of a queue; with an extension they lead there afterwards."""
+        if self._extension is not None:
+            self._extension.lead(queue)
         self._report.unit_count += len(queue.units) // UNIT_SIZE
         self._write(queue, queue.first, bytes(queue.units))
 
@@ -180,10 +243,18 @@ class QueueWriter:
 
     def finish(self) -> None:
         """Bring all files to stable storage."""
-        for path in self._made:
+        if self._extension is not None:
+            self._extension.finish()
+        self._write_waiting()
+        made = [path for files in self._made.values() for path in files]
+        if len(made) > SYNC_EACH_MAX:
+            self._files.sync_below(self._directory)
+            return
+        for path in made:
             self._files.sync(path)
-        for directory in dict.fromkeys(path.parent for path in self._made):
-            self._files.sync_directory(directory)
+        for directory, files in self._made.items():
+            if files:
+                self._files.sync_directory(directory)
 
     @property
     def _units_per_file(self) -> int:
@@ -214,25 +285,43 @@ class QueueWriter:
             file_start = at - at % self._file_size
             stop = min(end, file_start + self._file_size)
             path = directory / file_name(file_start)
-            if path in self._made:
-                region = self._files.open(path)
-            else:
-                region = self._files.create(path, self._file_size, reserve=False)
-                self._made[path] = None
-            try:
-                region.write(
-                    at - file_start, units[at - first * UNIT_SIZE : stop - first * UNIT_SIZE]
-                )
-            finally:
-                region.close()
+            file = self._made.setdefault(directory, {}).setdefault(path, _QueueFile())
+            piece = units[at - first * UNIT_SIZE : stop - first * UNIT_SIZE]
+            file.waiting.append((at - file_start, piece))
+            self._waiting_size += len(piece) + _PIECE_SIZE
             at = stop
+        if self._waiting_size > self._waiting_size_max:
+            self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        """Write all units that wait."""
+        for files in self._made.values():
+            for path, file in files.items():
+                if not file.waiting:
+                    continue
+                if file.is_made:
+                    region = self._files.open(path)
+                else:
+                    region = self._files.create(path, self._file_size, reserve=False)
+                    file.is_made = True
+                try:
+                    for position, units in file.pieces():
+                        region.write(position, units)
+                finally:
+                    region.close()
+                file.waiting.clear()
+        self._waiting_size = 0
 
     def _remove(self, queue: DerivedQueue) -> None:
         """Drop the units of a topic that was deleted and made anew."""
         directory = self.directory_of(queue)
-        for path in [path for path in self._made if path.parent == directory]:
-            self._files.remove(path)
-            del self._made[path]
+        if self._extension is not None:
+            self._extension.remove(queue)
+        if directory is None:
+            return
+        for path, file in self._made.pop(directory, {}).items():
+            if file.is_made:
+                self._files.remove(path)
 
 
 class _StoreTimeClock:
@@ -313,6 +402,14 @@ class IndexWriter:
         if file_count:
             self._files.sync_directory(self._directory)
         return file_count, self._entry_count
+
+
+def _extension(
+    layout: StoreLayout, output: Path, files: Files, regions: Regions
+) -> ExtensionWriter:
+    return ExtensionWriter(
+        output / DIRECTORY_NAME, layout, files, filters=kept_filters(layout), regions=regions
+    )
 
 
 def _make_index(layout: StoreLayout, regions: Regions, output: Path, files: Files) -> IndexWriter:

@@ -18,7 +18,7 @@ from flintmq.remoting.limits import Limits
 from flintmq.remoting.processors import Answer, Request
 from flintmq.remoting.received_request import ReceivedRequest
 from flintmq.remoting.request_table import RequestTable
-from flintmq.remoting.server import RemotingServer, bind
+from flintmq.remoting.server import RemotingServer, allow_reuse, bind
 
 __all__ = [
     "Answer",
@@ -40,6 +40,7 @@ __all__ = [
     "TlsError",
     "TooManyInFlightError",
     "addresses",
+    "allow_reuse",
     "bind",
     "errors",
     "fair_turns",

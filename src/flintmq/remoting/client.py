@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from flintmq.format.wire.command import Command
-    from flintmq.format.wire.headers.codec import Header
+    from flintmq.format.wire.headers.codec import HeaderFields
     from flintmq.remoting.connection import Connection
     from flintmq.remoting.fair_turns import FairTurns
     from flintmq.remoting.half_frames import HalfFrames
+    from flintmq.remoting.request_bytes import RequestBytes
     from flintmq.remoting.tls_files import WatchedContext
     from flintmq.remoting.turn_inbox import TurnInbox
     from flintmq.remoting.unread_answers import UnreadAnswers
@@ -55,6 +56,7 @@ class RemotingClient:
         self.turns: FairTurns | None = None
         self.inbox: TurnInbox | None = None
         self.unread_answers: UnreadAnswers | None = None
+        self.request_bytes: RequestBytes | None = None
         self.limits = limits or Limits()
         self._on_close = on_close
         self._connections: dict[str, asyncio.Task[ClientConnection]] = {}
@@ -66,7 +68,7 @@ class RemotingClient:
         self,
         address: str,
         code: int,
-        header: Header | None = None,
+        header: HeaderFields | None = None,
         body: bytes = b"",
         *,
         timeout_ms: int,
@@ -80,13 +82,14 @@ class RemotingClient:
             began = time.monotonic()
             connection = await self.connect(address, timeout_ms=timeout_ms)
             timeout_ms = max(timeout_ms - int((time.monotonic() - began) * 1000), 1)
-        return await connection.call(code, header, body, timeout_ms=timeout_ms)
+        request = connection.new_request(code, header, body)
+        return await connection.exchange(request, timeout_ms=timeout_ms)
 
     async def tell(
         self,
         address: str,
         code: int,
-        header: Header | None = None,
+        header: HeaderFields | None = None,
         body: bytes = b"",
         *,
         timeout_ms: int,

@@ -22,7 +22,7 @@ from flintmq.remoting.errors import NotSentError, RemotingError
 
 if TYPE_CHECKING:
     from flintmq.format.wire.command import Command
-    from flintmq.format.wire.headers.codec import Header
+    from flintmq.format.wire.headers.codec import HeaderFields
     from flintmq.remoting.endpoint import Endpoint
 
 KEEP_ALIVE_OPTIONS: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
@@ -86,7 +86,7 @@ class ClientConnection(Connection):
             self._send(command)
 
     async def tell_when_room(
-        self, code: int, header: Header | None, body: bytes, *, timeout_ms: int
+        self, code: int, header: HeaderFields | None, body: bytes, *, timeout_ms: int
     ) -> None:
         """Send a one-way request; NotSentError if there is no room for it in time."""
         if not self._is_full:

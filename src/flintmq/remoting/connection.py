@@ -3,8 +3,7 @@
 Everything that a turn of the loop brought is handled before anything is written, and then all
 answers of a connection are written at once (`flintmq.remoting.turn_inbox`).  Small requests can
 have large answers, so a peer that has much unread waits in mid-read until it has caught up.  The
-same class serves both ends: a server answers requests and may ask its clients, a client asks and
-may be asked.
+same class serves both ends: each may ask, and answers what it is asked.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from flintmq.format.wire.frame import FrameDecoder
 from flintmq.format.wire.remoting_errors import RemoteProtocolError
 from flintmq.remoting.errors import AnswerTimeoutError, ConnectionLostError, TooManyInFlightError
 from flintmq.remoting.fair_turns import LARGE_HEADER_WEIGHT, PLAIN_HEADER_SIZE, SLICE_BODY_SIZE
+from flintmq.remoting.half_frames import HalfFrame
 from flintmq.remoting.in_flight import InFlight
 from flintmq.remoting.processors import Answer, send_answer
 from flintmq.remoting.received_request import ReceivedRequest, receive
@@ -34,7 +34,7 @@ from flintmq.remoting.started_requests import StartedRequests
 if TYPE_CHECKING:
     from flintmq.format.wire.command import Command
     from flintmq.format.wire.frame import Frame
-    from flintmq.format.wire.headers.codec import Header
+    from flintmq.format.wire.headers.codec import HeaderFields
     from flintmq.remoting.endpoint import Endpoint
     from flintmq.remoting.fair_turns import FairTurns
 
@@ -42,7 +42,6 @@ logger = logging.getLogger(__name__)
 
 _CORKED_SIZE_MAX: Final = 16 << 10
 """Bytes of our own requests that may wait for the end of a turn of the loop."""
-
 _JOINED_SIZE_MAX: Final = 64 << 10  # Of a half frame, which is moved once more by each read.
 
 
@@ -53,16 +52,12 @@ class Connection(asyncio.Protocol):
         self._endpoint = endpoint
         self._limits = endpoint.limits
         self._requests = endpoint.requests
-        self._half_frames = endpoint.half_frames
+        self._half_frame = HalfFrame(endpoint.half_frames, self)
         self._turns = endpoint.turns
         self._inbox = endpoint.inbox
         self._unread_answers = endpoint.unread_answers
         self._loop = asyncio.get_running_loop()
         self._decoder = FrameDecoder(frame_size_max=self._limits.frame_size_max)
-        self._half_size = 0
-        """Bytes of an unfinished frame that `half_frames` was last told of."""
-        self._fed_size = 0
-        """Bytes that were read since then."""
         self._transport: asyncio.Transport | None = None
         self._corked = False
         self._out: list[bytes] = []
@@ -74,15 +69,20 @@ class Connection(asyncio.Protocol):
         """Frames that wait for a later turn, or until the peer has read more of its answers."""
         self._is_postponed = False
         """Whether this connection waits for a later turn of the loop."""
+        self._works: set[asyncio.Future[None]] = set()
+        """What has to be done before anything more is handled."""
         self._waits_since: float | None = None
         """Since when, by the busy time of the loop, what is unhandled has waited for it."""
         self._waiting_for_room: list[Callable[[], None]] = []
-        self._in_flight = InFlight(self._loop)
+        self._in_flight = InFlight(self._loop, self._expire)
         self._started = StartedRequests(
-            self, self._requests, count_max=self._limits.waiting_count_max
+            self,
+            self._requests,
+            count_max=self._limits.waiting_count_max,
+            request_bytes=endpoint.request_bytes,
         )
         self._is_failed = False
-        self.unknown_reads = 0
+        self.unknown_reads, self.pull_reads, self.reads_large = 0, 0, False
         self.lost: asyncio.Future[None] = self._loop.create_future()
         """Done when the connection has ended."""
         self.peer: tuple[str, int] = ("", 0)
@@ -155,7 +155,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Have what a read brought handled: at the end of this turn of the loop, or now."""
         self.last_active = self._loop.time()
-        self._fed_size += len(data)
+        self._half_frame.fed_size += len(data)
         if self._unhandled is not None:
             self._put_off(data)
         elif self._inbox is not None:
@@ -173,19 +173,7 @@ class Connection(asyncio.Protocol):
         self._unhandled = itertools.chain(self._unhandled, self._decoder.frames(data))
         self._waits_since = None  # Nothing counts as older than it is.
         # Its turn mostly comes before more does; now it has not, and one read more is enough.
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
-
-    def _note_half_frame(self) -> None:
-        """Tell `half_frames` how much of an unfinished frame is held.
-
-        If it has not grown by all that was read, some frame was finished and this is another one.
-        """
-        size, unfinished_size = self._decoder.pending_size, self._half_size + self._fed_size
-        self._fed_size = 0
-        if self._half_frames is not None and (size or self._half_size):
-            self._half_size = size
-            self._half_frames.note(self, size, is_new=size != unfinished_size)
+        self.pause_reading()
 
     def _handle(self, frames: Iterator[Frame]) -> None:
         """Handle frames and all that was gathered of them, and write the answers."""
@@ -218,6 +206,19 @@ class Connection(asyncio.Protocol):
         else:
             self._take(self._decoder.frames(data))
 
+    def pause_reading(self) -> None:
+        """Have nothing more read until `read_on`, or until what was read is handled."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def read_on(self) -> bool:
+        """Read again, unless something that was read is left; return whether that is done."""
+        if self._unhandled is not None or self._is_paused or self.is_closed:
+            return False
+        assert self._transport is not None
+        self._transport.resume_reading()
+        return True
+
     def finish_read(self) -> None:
         """Write what the requests of a read have led to."""
         self._corked = False
@@ -225,7 +226,7 @@ class Connection(asyncio.Protocol):
         if self._is_failed:
             self.close()
         if self._unhandled is None:
-            self._note_half_frame()
+            self._half_frame.note(self._decoder.pending_size)
 
     def _take(self, frames: Iterator[Frame]) -> None:
         """Handle frames for as long as this connection may go on in this turn."""
@@ -242,7 +243,7 @@ class Connection(asyncio.Protocol):
                 if self._out_size + self._unread > self._limits.write_pause_size:
                     self._endpoint.end_of_read()
                     self._write_out()
-                if self._is_paused:
+                if self._is_paused or self._works:
                     self._unhandled, self._waits_since = frames, None
                     break
                 body_size += len(frame.body)
@@ -265,7 +266,7 @@ class Connection(asyncio.Protocol):
     def go_on(self) -> None:
         """Go on with what an earlier turn had no time for."""
         self._is_postponed = False
-        if self._is_paused:
+        if self._is_paused or self._works:
             return
         try:
             self._go_on()
@@ -281,9 +282,25 @@ class Connection(asyncio.Protocol):
                 self._handle(frames)
         if self._unhandled is None:
             self._waits_since = None
-        if not (self._is_paused or self._is_postponed or self.is_closed):
-            assert self._transport is not None
-            self._transport.resume_reading()
+        if self.reads_large and self._inbox is not None:
+            self._inbox.read_on_later(self)
+        else:
+            self.read_on()
+
+    def wait_for(self, work: asyncio.Future[None]) -> None:
+        """Handle nothing that was sent since before some work is done."""
+        self._works.add(work)
+        if self._unhandled is None:
+            self._unhandled = iter(())  # What comes now is kept behind it.
+        work.add_done_callback(self._work_done)
+
+    def _work_done(self, work: asyncio.Future[None]) -> None:
+        self._works.discard(work)
+        if self._works or self._is_postponed or self._is_paused or self._unhandled is None:
+            return
+        if self._turns is not None:
+            return self._postpone(self._unhandled, self._turns)
+        self._go_on()
 
     def eof_received(self) -> bool:
         """Close: a peer that has stopped sending gets nothing more."""
@@ -297,8 +314,7 @@ class Connection(asyncio.Protocol):
         self._waiting_for_room.clear()
         if self._unread_answers is not None:
             self._unread_answers.forget(self)
-        if self._half_frames is not None:
-            self._half_frames.note(self, 0, is_new=True)
+        self._half_frame.note(0)
         self._in_flight.fail(ConnectionLostError(f"connection to {self.peer_text} lost"))
         self._started.cancel()
         self.lost.set_result(None)
@@ -307,14 +323,13 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Read nothing more from a peer that does not read."""
         self._is_paused = True
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
+        self.pause_reading()
 
     def resume_writing(self) -> None:
         """Go on with what was read already and with what waits for room, then read again."""
         self._is_paused = False
         self._note_unread(self.unread_size)
-        if not self._is_postponed:
+        if not self._is_postponed and not self._works:
             self._go_on()
         while self._waiting_for_room and not self._is_paused:
             waiting, self._waiting_for_room = self._waiting_for_room, []
@@ -377,7 +392,7 @@ class Connection(asyncio.Protocol):
 
     # -- what we ask -------------------------------------------------------------------------
     async def call(
-        self, code: int, header: Header | None = None, body: bytes = b"", *, timeout_ms: int
+        self, code: int, header: HeaderFields | None = None, body: bytes = b"", *, timeout_ms: int
     ) -> Command:
         """Send a request and return the answer, whatever its code.
 
@@ -386,16 +401,18 @@ class Connection(asyncio.Protocol):
             ConnectionLostError: the connection ended before.
             TooManyInFlightError: too many requests wait already.
         """
-        return await self.exchange(self._in_flight.new(code, header, body), timeout_ms=timeout_ms)
+        return await self.exchange(self.new_request(code, header, body), timeout_ms=timeout_ms)
+
+    def new_request(self, code: int, header: HeaderFields | None, body: bytes) -> Command:
+        """Return a request that `exchange` can send."""
+        return self._in_flight.new(code, header, body)
 
     async def exchange(self, command: Command, *, timeout_ms: int) -> Command:
         """Send a request whose opaque number the caller has chosen; return the answer."""
         if self.in_flight_count >= self._limits.in_flight_count_max:
             raise TooManyInFlightError(f"{self.in_flight_count} requests wait on {self!r}")
         future = self._in_flight.open(command.opaque)
-        timer = self._loop.call_later(
-            timeout_ms / 1000, self._expire, future, command.code, timeout_ms
-        )
+        self._in_flight.limit(command.opaque, command.code, timeout_ms)
         try:
             self._submit(command, future)
             return await future
@@ -403,7 +420,6 @@ class Connection(asyncio.Protocol):
             self._withdraw(future)
             raise
         finally:
-            timer.cancel()
             self._in_flight.close(command.opaque)
 
     def _submit(self, command: Command, future: asyncio.Future[Command]) -> None:
@@ -418,7 +434,7 @@ class Connection(asyncio.Protocol):
             asked = f"request {code} within {timeout_ms} ms"
             future.set_exception(AnswerTimeoutError(f"no answer of {self.peer_text} to {asked}"))
 
-    def tell(self, code: int, header: Header | None = None, body: bytes = b"") -> None:
+    def tell(self, code: int, header: HeaderFields | None = None, body: bytes = b"") -> None:
         """Send a one-way request."""
         command = self._in_flight.new(code, header, body)
         command.flag = ONE_WAY_FLAG

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from flintmq.remoting.fair_turns import FairTurns
     from flintmq.remoting.half_frames import HalfFrames
     from flintmq.remoting.limits import Limits
+    from flintmq.remoting.request_bytes import RequestBytes
     from flintmq.remoting.request_table import RequestTable
     from flintmq.remoting.turn_inbox import TurnInbox
     from flintmq.remoting.unread_answers import UnreadAnswers
@@ -26,6 +27,7 @@ class Endpoint(Protocol[_ConnectionT]):
     turns: FairTurns | None
     inbox: TurnInbox | None
     unread_answers: UnreadAnswers | None
+    request_bytes: RequestBytes | None
 
     def opened(self, connection: _ConnectionT) -> None:
         """Learn of a new connection."""

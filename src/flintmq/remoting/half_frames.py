@@ -38,3 +38,25 @@ class HalfFrames(Generic[OwnerT]):
             dropped_size = self._sizes.pop(oldest)
             self.total_size -= dropped_size
             self._drop(oldest, dropped_size)
+
+
+class HalfFrame(Generic[OwnerT]):
+    """What one connection holds of a frame that it has not got whole."""
+
+    def __init__(self, all_half_frames: HalfFrames[OwnerT] | None, owner: OwnerT) -> None:
+        self._all = all_half_frames
+        self._owner = owner
+        self._size = 0
+        """Bytes that all were last told of."""
+        self.fed_size = 0
+        """Bytes that were read since then."""
+
+    def note(self, size: int) -> None:
+        """Tell how many bytes are held now.
+
+        If that has not grown by all that was read, some frame was finished and this is another one.
+        """
+        unfinished_size, self.fed_size = self._size + self.fed_size, 0
+        if self._all is not None and (size or self._size):
+            self._size = size
+            self._all.note(self._owner, size, is_new=size != unfinished_size)

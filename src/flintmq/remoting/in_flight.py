@@ -3,29 +3,49 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from flintmq.format.wire.command import Command
 from flintmq.format.wire.frame import HeaderType
 
 if TYPE_CHECKING:
-    from flintmq.format.wire.headers.codec import Header
+    from flintmq.format.wire.headers.codec import HeaderFields
 
 _OPAQUE_MASK: Final = 0x7FFFFFFF
 
+Expire: TypeAlias = "Callable[[asyncio.Future[Command], int, int], None]"
+"""Called with the future, the code and the time in milliseconds of a request whose time is up."""
+
+
+class _Limit(NamedTuple):
+    """How long a request may wait for its answer."""
+
+    ends_at: float
+    code: int
+    timeout_ms: int
+
 
 class InFlight:
-    """The requests of one connection that wait for answers, by their opaque numbers."""
+    """The requests of one connection that wait for answers, by their opaque numbers.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    One timer serves all of them: it is set for the request whose time is up first, and most
+    requests are answered long before it rings.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, expire: Expire) -> None:
         self._loop = loop
+        self._expire = expire
         self._waiting: dict[int, asyncio.Future[Command]] = {}
+        self._limits: dict[int, _Limit] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._rings_at = 0.0
         self._last_opaque = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def new(self, code: int, header: Header | None, body: bytes) -> Command:
+    def new(self, code: int, header: HeaderFields | None, body: bytes) -> Command:
         """Return a request with a number of its own."""
         self._last_opaque = (self._last_opaque + 1) & _OPAQUE_MASK
         return Command(
@@ -42,9 +62,40 @@ class InFlight:
         self._waiting[opaque] = future
         return future
 
+    def limit(self, opaque: int, code: int, timeout_ms: int) -> None:
+        """Have a request that waits expire when its time is up."""
+        ends_at = self._loop.time() + timeout_ms / 1000
+        self._limits[opaque] = _Limit(ends_at, code, timeout_ms)
+        if self._timer is None or ends_at < self._rings_at:
+            self._set_timer(ends_at)
+
+    def _set_timer(self, moment: float) -> None:
+        self._stop_timer()
+        self._rings_at = moment
+        self._timer = self._loop.call_at(moment, self._ring)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _ring(self) -> None:
+        self._timer = None
+        # A loop may ring a little early, by the resolution of its clock.
+        now = max(self._loop.time(), self._rings_at)
+        for opaque, limit in list(self._limits.items()):
+            if limit.ends_at <= now:
+                del self._limits[opaque]
+                # Whoever was answered in this turn has not taken the answer yet.
+                if (future := self._waiting.get(opaque)) is not None:
+                    self._expire(future, limit.code, limit.timeout_ms)
+        if self._limits and self._timer is None:
+            self._set_timer(min(limit.ends_at for limit in self._limits.values()))
+
     def close(self, opaque: int) -> None:
         """Wait for an answer no longer."""
         self._waiting.pop(opaque, None)
+        self._limits.pop(opaque, None)
 
     def answered(self, command: Command) -> bool:
         """Give an answer to whoever waits for it; return whether anybody did."""
@@ -59,3 +110,5 @@ class InFlight:
             if not future.done():
                 future.set_exception(error)
         self._waiting.clear()
+        self._limits.clear()
+        self._stop_timer()

@@ -1,12 +1,11 @@
 """How much a peer may take of a process."""
 
-from dataclasses import dataclass
-
 from flintmq.format.wire.frame import FRAME_SIZE_MAX
+from flintmq.model.value_class import Value, value_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+@value_class
+class Limits(Value):
     """Bounds of the connections of one server or client.  Sizes are bytes, times milliseconds."""
 
     frame_size_max: int = FRAME_SIZE_MAX
@@ -35,6 +34,10 @@ class Limits:
 
     Before it would be more, the connections with the most unread bytes are dropped.
     """
+    request_bytes_max: int = 256 << 20
+    """Bytes of requests that are worked on, of all peers of a server; one more is SYSTEM_BUSY."""
+    peer_request_bytes_max: int = 64 << 20
+    """The same of one peer."""
     waiting_count_max: int = 4096
     """Requests of one connection that wait for something; one more is answered SYSTEM_BUSY."""
     in_flight_count_max: int = 65_535
@@ -58,6 +61,8 @@ class Limits:
                 raise ValueError(f"{name} must be positive")
         if self.half_frames_size_max < self.frame_size_max:
             raise ValueError("half_frames_size_max must be at least frame_size_max")
+        if min(self.request_bytes_max, self.peer_request_bytes_max) < self.frame_size_max:
+            raise ValueError("a request of frame_size_max must fit below the bytes under way")
         if self.write_pause_size >= self.write_drop_size:
             raise ValueError("write_pause_size must be below write_drop_size")
         if self.unread_answers_pause_size >= self.unread_answers_size_max:

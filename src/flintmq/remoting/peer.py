@@ -1,5 +1,6 @@
 """The other side of a connection, as processors see it."""
 
+import asyncio
 from collections.abc import Callable, Hashable
 from typing import Protocol
 
@@ -31,6 +32,10 @@ class Peer(Hashable, Protocol):
 
     def when_room(self, callback: Callable[[], None]) -> None:
         """Call back once the peer has read enough; never if the connection ends before."""
+        ...
+
+    def wait_for(self, work: asyncio.Future[None]) -> None:
+        """Handle nothing that the peer has sent since before some work for it is done."""
         ...
 
     async def call(

@@ -39,6 +39,9 @@ _LONG_POLLING: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PUL
 class RequestSource(Peer, Protocol):
     """A connection as the table and bulk handlers see it."""
 
+    pull_reads: int
+    """How many of its next reads are offered first to who knows pulls; not above 0: none."""
+
     def send_all(self, frames: Sequence[bytes]) -> None:
         """Send several whole frames."""
         ...
@@ -83,6 +86,11 @@ class BulkHandler(Protocol):
 
 class ReadHandler(Protocol):
     """Handles whole requests straight from what sockets brought, without looking at each."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it does so by now, and even a single request costs less that way."""
+        ...
 
     def take(self, reads: Sequence[tuple[RequestSource, bytes]]) -> Sequence[int]:
         """Handle requests at the beginnings of reads; return how many bytes of each those were.
@@ -157,6 +165,11 @@ class RequestTable(Mapping[int, RequestHandlers]):
         Only where the gate is open to all: any other admission sees every request.
         """
         return self._reads is not None and self.admit is admit_all
+
+    @property
+    def takes_small_reads(self) -> bool:
+        """Whether that pays for a read with a request or two."""
+        return self._reads is not None and self._reads.is_ready and self.admit is admit_all
 
     def take_reads(self, reads: Sequence[tuple[RequestSource, bytes]]) -> Sequence[int]:
         """Have requests at the beginnings of reads handled; return how many bytes of each."""

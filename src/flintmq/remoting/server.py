@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
+from flintmq.format.wire.frame import HeaderType
 from flintmq.remoting.connection import Connection
 from flintmq.remoting.errors import BindError
 from flintmq.remoting.fair_turns import FairTurns
@@ -23,14 +24,14 @@ from flintmq.remoting.refusal_counts import (
     UNREAD_ANSWERS,
     RefusalCounts,
 )
-from flintmq.remoting.tls_listener import TlsListener
+from flintmq.remoting.request_bytes import RequestBytes
 from flintmq.remoting.turn_inbox import TurnInbox
 from flintmq.remoting.unread_answers import UnreadAnswers
 
 if TYPE_CHECKING:
     from flintmq.format.wire.command import Command
     from flintmq.remoting.request_table import RequestTable
-    from flintmq.remoting.tls_listener import ServerTls
+    from flintmq.remoting.tls_listener import ServerTls, TlsListener
 
 logger = logging.getLogger(__name__)
 
@@ -38,10 +39,12 @@ DRAIN_TIMEOUT_MS: Final = 3000
 _SWEEPS_PER_IDLE_TIMEOUT: Final = 12
 
 
-def bind(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int, *, is_free: bool = False) -> socket.socket:
     """Return a socket bound to an address; nobody can connect before it listens.
 
-    A port of 0 takes a free one.  Raises BindError if the address cannot be had.
+    A port of 0 takes a free one.  With ``is_free`` a port that was used a moment ago will not do;
+    only then, and with 0, nobody else can bind it before it listens: Linux lets many have a port
+    for reuse, and the first one to listen wins.  Raises BindError if the address cannot be had.
     """
     # A text would be taken through the codec of international names, which has to be loaded.
     name = host.encode() if host.isascii() else host
@@ -53,7 +56,8 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise BindError(f"{host}:{port}", error.strerror or str(error)) from error
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if port and not is_free:
+            allow_reuse(bound)
         bound.bind(address)
         bound.setblocking(False)
     except OSError as error:
@@ -64,12 +68,21 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
+def allow_reuse(bound: socket.socket) -> None:
+    """Let the port be bound again while connections of a server that has ended still linger.
+
+    Connections take this from the socket that accepts them, so it is set when that one listens.
+    """
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+
 class RemotingServer:
     """Listens on one or more ports and answers what a table of requests has handlers for.
 
     Use `listen`.  ``on_close`` hears of every connection that ends, ``on_end_of_read`` of every
     read that was handled.  ``turns`` is for those who share the time of the loop with it.  With
     ``tls`` each connection may begin with a handshake.  ``refused`` counts those that are closed.
+    ``header_type`` is the notation of requests to clients.
     """
 
     def __init__(
@@ -82,7 +95,9 @@ class RemotingServer:
         turns: FairTurns | None = None,
         tls: ServerTls | None = None,
         refused: RefusalCounts | None = None,
+        header_type: HeaderType = HeaderType.JSON,
     ) -> None:
+        self._header_type = header_type
         self.requests = requests
         self.limits = limits
         self.half_frames: HalfFrames[Connection] | None = HalfFrames(
@@ -106,6 +121,11 @@ class RemotingServer:
         self._listeners: list[TlsListener] = []
         self._by_address: Counter[str] = Counter()
         self.refused = requests.refused = refused or RefusalCounts()
+        self.request_bytes: RequestBytes | None = RequestBytes(
+            size_max=limits.request_bytes_max,
+            peer_size_max=limits.peer_request_bytes_max,
+            refused=self.refused,
+        )
         self.rejected_counts: Counter[str] = Counter()
         """Connections that were closed for what their peers did, by the kind of it."""
 
@@ -122,6 +142,7 @@ class RemotingServer:
         turns: FairTurns | None = None,
         tls: ServerTls | None = None,
         refused: RefusalCounts | None = None,
+        header_type: HeaderType = HeaderType.JSON,
     ) -> AsyncIterator[RemotingServer]:
         """Listen while the context lasts; at its end requests under way are finished first.
 
@@ -135,6 +156,7 @@ class RemotingServer:
             turns=turns,
             tls=tls,
             refused=refused,
+            header_type=header_type,
         )
         server.inbox = TurnInbox(server)
         sweeper: asyncio.Task[None] | None = None
@@ -156,7 +178,11 @@ class RemotingServer:
                 lambda: Connection(self), sock=bound, backlog=self.limits.backlog
             )
             self._servers.append(server)
+            allow_reuse(bound)
             return
+        # Only who has a certificate needs it.
+        from flintmq.remoting.tls_listener import TlsListener
+
         listener = TlsListener(
             bound,
             self._tls,
@@ -166,6 +192,7 @@ class RemotingServer:
             refused=self.refused,
         )
         listener.start()
+        allow_reuse(bound)
         self._listeners.append(listener)
 
     @property
@@ -235,7 +262,8 @@ class RemotingServer:
             self._on_end_of_read()
 
     def prepare(self, command: Command) -> None:
-        """Send requests of our own as they are."""
+        """Write the header of a request of our own as this server does."""
+        command.serialize_type = self._header_type
 
     # -- lifetime ----------------------------------------------------------------------------
 

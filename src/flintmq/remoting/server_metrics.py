@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.metrics.families import MILLISECONDS, FamilyKind, FamilyMaker
-from flintmq.remoting.server import bind
+from flintmq.remoting.server import allow_reuse, bind
 from flintmq.settings.metrics_settings import MetricsExporter, MetricsSettings
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ async def run_metrics(
     shown = Exposed(exposition.exposition, maker, sources, checks)
     bound = bind(settings.metrics_host, settings.metrics_port)
     async with MetricsEndpoint.listen(bound, shown) as endpoint:
+        allow_reuse(bound)
         yield endpoint
 
 

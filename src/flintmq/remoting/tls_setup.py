@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flintmq.remoting.tls_files import (
-    TlsFiles,
-    WatchedContext,
-    client_context,
-    server_context,
-)
-from flintmq.remoting.tls_listener import ServerTls
 from flintmq.settings.tls_settings import TlsMode, check_tls, with_tls_file
 
 if TYPE_CHECKING:
+    from flintmq.remoting.tls_files import WatchedContext
+    from flintmq.remoting.tls_listener import ServerTls
     from flintmq.settings.tls_settings import TlsSettings
 
 
@@ -30,6 +25,10 @@ def server_tls(given: TlsSettings) -> ServerTls | None:
     check_tls(settings)
     if settings.tls_mode is TlsMode.DISABLED or settings.tls_server_cert_path is None:
         return None
+    # Only who has a certificate needs it.
+    from flintmq.remoting.tls_files import TlsFiles, WatchedContext, server_context
+    from flintmq.remoting.tls_listener import ServerTls
+
     files = TlsFiles(
         ca_file=settings.tls_server_trust_cert_path,
         cert_file=settings.tls_server_cert_path,
@@ -51,6 +50,8 @@ def outgoing_tls(given: TlsSettings, *, use_tls: bool = False) -> WatchedContext
     enabled = is_enforcing if told is None else told.lower() == "true"
     if not (use_tls or enabled):
         return None
+    from flintmq.remoting.tls_files import TlsFiles, WatchedContext, client_context
+
     files = TlsFiles(
         ca_file=settings.tls_client_trust_cert_path,
         cert_file=settings.tls_client_cert_path,

@@ -13,11 +13,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import weakref
+from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from flintmq.remoting.request_table import RequestSource
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from flintmq.remoting.fair_turns import FairTurns
     from flintmq.remoting.request_table import RequestTable
 
@@ -35,17 +39,29 @@ CALM_S: Final = 0.0005
 CROWDED_TURNS: Final = 256
 """Turns with one read each after which an inbox is calm again."""
 SMALL_READ_SIZE: Final = 1500
-"""A read of so many bytes has few requests, which cost less when they are looked at in Python."""
+"""A read of so many bytes has few requests; to load machine code for those would not pay."""
+LARGE_READ_SIZE: Final = 128 << 10
+"""After a read of so many bytes nothing more is read from its connection in this turn: the loop
+would take 32 of them in a row, 8 MiB, before it asks another socket."""
+LARGE_READS_MAX: Final = 2
+"""Connections that had such a read and are read from again in one turn; the others are next."""
 UNKNOWN_READS: Final = 32
 """Small reads of a connection that are not offered to machine code after it has known nothing of
-one: whoever pulls goes on to do so."""
+some: whoever pulls goes on to do so."""
+UNKNOWN_READS_MIN: Final = 4
+"""So many of them in succession: what it does not know it learns from one or two."""
 
 
 class ReadSource(RequestSource, Protocol):
     """A connection whose reads are kept."""
 
     unknown_reads: int
-    """How many of its next small reads are taken to bring nothing that machine code knows."""
+    """How many of its next small reads are taken to bring nothing that machine code knows.
+
+    Below zero it is how many in succession have just been offered and have brought nothing.
+    """
+    reads_large: bool
+    """Whether its last read was so large that it has to wait for its turn to be read from again."""
 
     @property
     def is_lost(self) -> bool:
@@ -55,6 +71,14 @@ class ReadSource(RequestSource, Protocol):
     @property
     def peer_text(self) -> str:
         """The other side as RocketMQ writes addresses."""
+        ...
+
+    def pause_reading(self) -> None:
+        """Have nothing more read until `read_on`, or until what was read is handled."""
+        ...
+
+    def read_on(self) -> bool:
+        """Read again, unless something that was read is left; return whether that is done."""
         ...
 
     def handle_read(self, data: bytes) -> None:
@@ -96,6 +120,14 @@ class TurnInbox:
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._reads: list[tuple[ReadSource, bytes]] = []
+        self._paused: list[ReadSource] = []
+        """Connections that are not read from before those reads are handled."""
+        self._large: deque[ReadSource] = deque()
+        """Connections whose large reads were handled; they are read from again in turn."""
+        self._resumed: weakref.WeakSet[ReadSource] = weakref.WeakSet()
+        """Connections that had a large read, may be read from, and have not been since."""
+        self._is_resuming = False
+        """Whether the first of them are read from in the next turn of the loop."""
         self._crowded_turns = 0
         """Turns in which reads are kept, even if they stay alone; 0 while the inbox is calm."""
         self._last_source: ReadSource | None = None
@@ -105,14 +137,34 @@ class TurnInbox:
         """Keep what a read brought until all sockets were asked, or handle it now if it is calm."""
         if not self._reads:
             turns = self._owner.turns
-            if turns is not None and not self._crowded_turns and self._is_alone(connection, turns):
+            if (
+                turns is not None
+                and not self._crowded_turns
+                and self._is_alone(connection, turns)
+                and len(data) < LARGE_READ_SIZE
+            ):
                 if len(data) <= SMALL_READ_SIZE:
-                    connection.handle_read(data)
+                    self._handle_small(connection, data, turns)
                 else:
                     self._handle_together([(connection, data)])
                 return
             self._loop.call_soon(self.handle)
         self._reads.append((connection, data))
+        if len(data) >= LARGE_READ_SIZE:
+            self._pause(connection)
+
+    def _pause(self, connection: ReadSource) -> None:
+        """Read nothing more from a connection in this turn, nor from others that may bring much."""
+        connection.pause_reading()
+        connection.reads_large = True
+        self._paused.append(connection)
+        self._resumed.discard(connection)
+        if len(self._paused) >= LARGE_READS_MAX:
+            while self._resumed:
+                other = self._resumed.pop()
+                other.pause_reading()
+                other.reads_large = True
+                self._large.appendleft(other)
 
     def _is_alone(self, connection: ReadSource, turns: FairTurns) -> bool:
         """Whether no other connection had a read just now; if one had, the inbox is crowded."""
@@ -124,11 +176,70 @@ class TurnInbox:
             self._last_source = None
         return is_alone
 
+    def _handle_small(self, connection: ReadSource, data: bytes, turns: FairTurns) -> None:
+        """Handle a read with a few requests that came alone; it goes the shortest way there is."""
+        requests = self._owner.requests
+        if connection.unknown_reads > 0:
+            connection.unknown_reads -= 1
+            connection.handle_read(data)
+            return
+        if not requests.takes_small_reads:
+            connection.handle_read(data)
+            return
+        turns.begin()
+        rest: bytes | None = data
+        if (whole := connection.open_read(data)) is not None:
+            rest = self._take_known_of(connection, whole)
+        if rest is None:
+            return
+        if rest:
+            self._take_rest(connection, rest)
+        self._finish((connection,))
+
+    def _take_known_of(self, connection: ReadSource, data: bytes) -> bytes | None:
+        """Have requests of known kinds handled; return what is left, None if that has failed."""
+        try:
+            handled = self._owner.requests.take_reads(((connection, data),))
+        except Exception:
+            logger.exception("requests could not be handled: peer=%s", connection.peer_text)
+            connection.abort()
+            return None
+        size = handled[0] if handled else 0
+        self._note_known(connection, size)
+        return data[size:]
+
+    @staticmethod
+    def _note_known(connection: ReadSource, size: int) -> None:
+        """Note how many bytes of a read machine code has known."""
+        if size:
+            connection.unknown_reads = 0
+        elif connection.unknown_reads > 1 - UNKNOWN_READS_MIN:
+            connection.unknown_reads -= 1
+        else:
+            connection.unknown_reads = UNKNOWN_READS
+
+    def _take_rest(self, connection: ReadSource, data: bytes) -> None:
+        """Have a connection handle its requests one by one."""
+        try:
+            connection.take_read(data)
+        except Exception:
+            # As a transport does with a connection whose read could not be handled.
+            logger.exception("requests could not be handled: peer=%s", connection.peer_text)
+            connection.abort()
+
     def handle(self) -> None:
         """Handle what has come, and answer."""
         reads, self._reads = self._reads, []
+        paused, self._paused = self._paused, []
         if self._crowded_turns:
             self._crowded_turns = CROWDED_TURNS if len(reads) > 1 else self._crowded_turns - 1
+        if len(reads) == 1 and (turns := self._owner.turns) is not None:
+            ((connection, data),) = reads
+            if len(data) <= SMALL_READ_SIZE:
+                # What has waited for a lost connection was told already.
+                if not connection.is_lost:
+                    self._handle_small(connection, data, turns)
+                return
         first = size = part_count = 0
         for number, (_, data) in enumerate(reads):
             size += len(data)
@@ -136,6 +247,31 @@ class TurnInbox:
                 self._handle_together(reads[first : number + 1], part_count)
                 first, size, part_count = number + 1, 0, part_count + 1
         self._handle_together(reads[first:], part_count)
+        self._large += paused
+        self._resume_later()
+
+    def read_on_later(self, connection: ReadSource) -> None:
+        """Have a connection read from again when those that wait already had their turn."""
+        self._large.append(connection)
+        self._resume_later()
+
+    def _resume_later(self) -> None:
+        if self._large and not self._is_resuming:
+            self._is_resuming = True
+            self._loop.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        """Have some connections read from again, so that a turn brings so many large reads."""
+        self._is_resuming = False
+        count = 0
+        while self._large and count < LARGE_READS_MAX:
+            connection = self._large.popleft()
+            # One with something left comes back when that is handled.
+            if connection.read_on():
+                connection.reads_large = False
+                self._resumed.add(connection)
+                count += 1
+        self._resume_later()
 
     def _handle_together(self, reads: list[tuple[ReadSource, bytes]], part_count: int = 0) -> None:
         """Handle the requests of some reads, those that can be gathered together.
@@ -149,18 +285,14 @@ class TurnInbox:
         turns, requests = self._owner.turns, self._owner.requests
         has_time = turns is None or turns.begin() > 0
         is_small = len(reads) == 1 and len(reads[0][1]) <= SMALL_READ_SIZE
+        takes_reads = requests.takes_small_reads if is_small else requests.takes_reads
         # What is put off takes ten times as long later, and the machine may only have been busy.
-        if requests.takes_reads and not is_small and (has_time or part_count < PARTS_ANYWAY):
+        if takes_reads and (has_time or part_count < PARTS_ANYWAY):
             reads = self._take_known(reads)
         for connection, data in reads:
             if not data:
                 continue
-            try:
-                connection.take_read(data)
-            except Exception:
-                # As a transport does with a connection whose read could not be handled.
-                logger.exception("requests could not be handled: peer=%s", connection.peer_text)
-                connection.abort()
+            self._take_rest(connection, data)
             if turns is not None:
                 turns.end(requests.last_code)
         self._finish([connection for connection, _ in reads])
@@ -170,7 +302,7 @@ class TurnInbox:
         opened: dict[int, bytes] = {}
         seen: set[ReadSource] = set()
         for number, (connection, data) in enumerate(reads):
-            if connection.unknown_reads and len(data) <= SMALL_READ_SIZE:
+            if connection.unknown_reads > 0 and len(data) <= SMALL_READ_SIZE:
                 connection.unknown_reads -= 1
                 seen.add(connection)
                 continue
@@ -191,11 +323,11 @@ class TurnInbox:
                 reads[number][0].abort()
             return [read for number, read in enumerate(reads) if number not in opened]
         for number, size in zip(opened, handled, strict=False):
-            reads[number][0].unknown_reads = 0 if size else UNKNOWN_READS
+            self._note_known(reads[number][0], size)
             rests[number] = reads[number][0], opened[number][size:]
         return rests
 
-    def _finish(self, open_connections: list[ReadSource]) -> None:
+    def _finish(self, open_connections: Sequence[ReadSource]) -> None:
         """Have gathered requests handled, and let all answers leave."""
         owner = self._owner
         try:

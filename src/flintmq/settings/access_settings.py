@@ -1,9 +1,9 @@
 """Settings of access control, which brokers and name servers have alike."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from flintmq.model.value_class import value_class
 from flintmq.settings.property_files import ConfigError
 from flintmq.settings.setting import Owner, number, optional, switch
 from flintmq.settings.tls_settings import TlsSettings
@@ -12,7 +12,7 @@ _MAIN_FILE: Final = Path("conf", "plain_acl.yml")
 """Where RocketMQ has it, below its home."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class AccessSettings(TlsSettings):
     """Where accounts are kept and what their white lists mean.  Times are milliseconds."""
 

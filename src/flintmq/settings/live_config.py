@@ -32,6 +32,7 @@ class LiveConfig(Generic[ConfigT]):
     """The settings of a running server, some of which may change.
 
     ``on_change`` hears of each change with the new settings and the keys that were changed.
+    ``black_listed`` tells which keys the settings themselves forbid to change.
     """
 
     def __init__(
@@ -42,11 +43,13 @@ class LiveConfig(Generic[ConfigT]):
         editable: frozenset[str],
         overlay: Path | None = None,
         on_change: Callable[[ConfigT, frozenset[str]], None] | None = None,
+        black_listed: Callable[[ConfigT], frozenset[str]] = lambda config: frozenset(),
     ) -> None:
         self.current = config
         self._settings = settings
         self._editable = editable
         self._overlay = overlay
+        self._black_listed = black_listed
         self._changed: dict[str, str] = {}
         self.version = DataVersion()
         self.on_change = on_change
@@ -90,7 +93,10 @@ class LiveConfig(Generic[ConfigT]):
         except UnicodeDecodeError:
             raise ConfigError("settings", "bytes", "UTF-8 text") from None
         changes = read_properties(lines)
+        black_listed = self._black_listed(self.current)
         for key, value in changes.items():
+            if key in black_listed:
+                raise ConfigError(key, value, "only a key that is not on the black list")
             if key not in self._editable:
                 allowed = "one of " + ", ".join(sorted(self._editable))
                 raise ConfigError(key, value, f"only a key that may be changed: {allowed}")

@@ -10,9 +10,9 @@ import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final, Self
 
+from flintmq.model.value_class import Value, value_class
 from flintmq.settings.setting import Codec, Owner, Setting, setting_field
 
 KEY: Final = "logLevels"
@@ -59,8 +59,8 @@ _CODEC: Final = Codec(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogSettings:
+@value_class
+class LogSettings(Value):
     """How much a server logs."""
 
     log_levels: str = setting_field("", Setting(KEY, _CODEC, Owner.FLINTMQ))

@@ -1,10 +1,11 @@
 """Settings of metrics, which brokers and name servers have alike; the names are RocketMQ 5's."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Final
 
+from flintmq.model.value_class import value_class
 from flintmq.settings.log_levels import LogSettings
 from flintmq.settings.setting import Owner, Setting, choice, number, settings_of, text
 
@@ -17,7 +18,7 @@ class MetricsExporter(Enum):
     """By HTTP, as Prometheus asks for them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class MetricsSettings(LogSettings):
     """Whether a server has an HTTP endpoint for metrics and health, and where."""
 

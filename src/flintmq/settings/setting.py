@@ -3,7 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -35,8 +35,7 @@ class Codec(NamedTuple):
     allowed: str
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """How one field stands in a RocketMQ property file."""
 
     key: str

@@ -4,11 +4,12 @@ RocketMQ has them as system properties of its JVM.  Here they stand with the oth
 the same names, or in a file of their own (``tls.config.file``), which goes before.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Final, TypeVar
 
+from flintmq.model.value_class import value_class
 from flintmq.settings.property_files import ConfigError, read_properties
 from flintmq.settings.server_settings import ServerSettings
 from flintmq.settings.setting import (
@@ -50,7 +51,7 @@ def _password(key: str) -> str | None:
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class TlsSettings(ServerSettings):
     """How a server speaks TLS, and how it does when it asks other servers."""
 

@@ -28,7 +28,6 @@ WITHOUT_MEANING: Final = frozenset(
         "commercialEnable",
         "commercialTimerCount",
         "commercialTransCount",
-        "configBlackList",
         "consumerFallbehindThreshold",
         "consumerManagerThreadPoolQueueCapacity",
         "consumerManageThreadPoolNums",

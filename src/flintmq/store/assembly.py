@@ -38,14 +38,15 @@ from flintmq.store.upkeep.waiting_delivery import WaitingDelivery
 from flintmq.store.upkeep.waiting_progress import WaitingProgress
 from flintmq.store.views.key_index import KeyIndex
 from flintmq.store.views.queue_table import QueueTable
+from flintmq.store.views.space_ahead import SpaceAhead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from flintmq.store.append_group.sends import Queue
+    from flintmq.store.arrivals import ArrivalListener
     from flintmq.store.clock import Clock
     from flintmq.store.config import StoreConfig
-    from flintmq.store.dispatch import ArrivalListener
     from flintmq.store.files.interface import Files
     from flintmq.store.recovery.recovery_progress import RecoveryProgress
     from flintmq.store.recovery.recovery_report import RecoveryReport
@@ -65,7 +66,7 @@ class StoreOptions(NamedTuple):
     """Learns how far recovery is."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class StoreComponents:
     """Everything that a store is made of; `MessageStore` is the face of it."""
 
@@ -91,6 +92,8 @@ class StoreComponents:
     retention: Retention
     schedule: ScheduleService
     waiting: WaitingDelivery
+    ahead: SpaceAhead | None
+    """Makes space of queues and index ready, where a thread does so."""
     locked: contextlib.ExitStack
     """Lets other stores have the directories."""
     opened: contextlib.ExitStack
@@ -134,6 +137,7 @@ class _Assembly:
         self._locked = locked
         self._opened = opened
         self._flags = RunningFlags()
+        self._ahead = SpaceAhead() if options.has_threads else None
         self._statistics = StoreStatistics(clock=options.clock)
         self._delay_levels = DelayLevels.parse(config.delay_levels)
 
@@ -142,7 +146,7 @@ class _Assembly:
         config, files, clock = self._config, self._files, self._clock
         pool = self._open_pool()
         log = self._open_log(pool)
-        queues = QueueTable(config, files=files, clock=clock)
+        queues = QueueTable(config, files=files, clock=clock, ahead=self._ahead)
         self._opened.callback(queues.close)
         index = self._open_index()
         dispatcher = self._make_dispatcher(log, queues, index)
@@ -165,17 +169,11 @@ class _Assembly:
             log, queues, index, dispatcher, checkpoint, durability
         )
         appender = self._make_appender(log, queues, dispatcher, waiting_offsets)
-        groups = GroupAppender(
-            appender,
-            EncoderChoice(machine_code=config.machine_code),
-            log,
-            dispatcher,
-            statistics=self._statistics,
-            clock=clock,
-        )
+        groups = self._make_groups(appender, log, dispatcher)
         writer = StoreWriter(config, appender, groups, dispatcher, flusher)
         reader = StoreReader(config, log, queues, index)
         cleaner = QueueCleaner(log, queues, index, appender, dispatcher, durability)
+        schedule = self._make_schedule(queues, reader, writer, durability)
         waiting = self._make_waiting(log, queues, reader, appender, writer, dispatcher, durability)
         components = StoreComponents(
             config=config,
@@ -197,9 +195,10 @@ class _Assembly:
             replica=self._make_replica(log, queues, index, appender, dispatcher, durability),
             reader=reader,
             cleaner=cleaner,
-            retention=self._make_retention(log, durability, cleaner, waiting),
-            schedule=self._make_schedule(queues, reader, writer, durability),
+            retention=self._make_retention(log, durability, cleaner, schedule, waiting),
+            schedule=schedule,
             waiting=waiting,
+            ahead=self._ahead,
             locked=self._locked,
             opened=self._opened,
         )
@@ -207,6 +206,18 @@ class _Assembly:
         components.waiting.load()
         durability.mark_running()
         return components
+
+    def _make_groups(
+        self, appender: Appender, log: CommitLog, dispatcher: Dispatcher
+    ) -> GroupAppender:
+        return GroupAppender(
+            appender,
+            EncoderChoice(machine_code=self._config.machine_code),
+            log,
+            dispatcher,
+            statistics=self._statistics,
+            clock=self._clock,
+        )
 
     def _open_pool(self) -> TransientPool | None:
         config = self._config
@@ -240,7 +251,9 @@ class _Assembly:
         )
         mapped.load()
         self._opened.callback(mapped.close)
-        return CommitLog(mapped, durable_reads=config.flush_mode is FlushMode.SYNC)
+        return CommitLog(
+            mapped, durable_reads=config.flush_mode is FlushMode.SYNC, clock=self._clock
+        )
 
     def _open_index(self) -> KeyIndex | None:
         config = self._config
@@ -252,6 +265,7 @@ class _Assembly:
             entries=config.index_entry_count,
             files=self._files,
             clock=self._clock,
+            ahead=self._ahead,
         )
         self._opened.callback(index.close)
         return index
@@ -355,6 +369,7 @@ class _Assembly:
         log: CommitLog,
         durability: Durability,
         cleaner: QueueCleaner,
+        schedule: ScheduleService,
         waiting: WaitingDelivery,
     ) -> Retention:
         return Retention(
@@ -362,7 +377,7 @@ class _Assembly:
             log,
             dispatched=lambda: durability.durably_dispatched,
             delete_views=cleaner.expired_views,
-            keeps=waiting.keeps,
+            keeps=lambda end_offset: schedule.keeps(end_offset) or waiting.keeps(end_offset),
             flags=self._flags,
             files=self._files,
             clock=self._clock,

@@ -1,7 +1,7 @@
 """Settings of one store directory; see ``flintmq.settings`` for how they are read and printed."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from pathlib import Path
 from typing import Final, Self
@@ -11,6 +11,7 @@ from flintmq.format.delivery_time import DEFAULT_DELAY_MAX_S, DELAY_MAX_S
 from flintmq.format.errors import DelayLevelsError
 from flintmq.format.stored import index_file
 from flintmq.format.stored.consume_queue import UNIT_SIZE
+from flintmq.model.value_class import Value, value_class
 from flintmq.settings import tables
 from flintmq.settings.property_files import ConfigError
 from flintmq.settings.setting import (
@@ -69,8 +70,8 @@ _HOURS: Final = Codec(
 _ROOT: Final = Codec(Path, str, "a directory")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreConfig:
+@value_class
+class StoreConfig(Value):
     """Settings of one store directory.  Sizes are bytes, times milliseconds.
 
     Settings that steer Java's own machinery (its locks, DLedger) are read, checked and printed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from flintmq.format.errors import CorruptRecordError, EndOfRecords
 from flintmq.format.stored.consume_queue import UNIT, UNIT_FIELD_COUNT, pack_units
@@ -21,14 +21,16 @@ from flintmq.store.append_group.sends import AppendGroup
 from flintmq.store.errors import CorruptStoreError, DiskFullError, StoreError
 from flintmq.store.log.dispatch_request import DispatchRequest, request_from_record
 from flintmq.store.pending_dispatch import PendingDispatch
+from flintmq.store.run_limit import RUN_KEY_COUNT_MAX, RunLimit, units_by_queue
 from flintmq.store.running_flags import RunningFlag, RunningFlags
 from flintmq.store.views.key_index import IndexedMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from flintmq.format.delay_levels import DelayLevels
     from flintmq.store.append_group.sends import Queue
+    from flintmq.store.arrivals import ArrivalListener, AwaitsMessages
     from flintmq.store.log.commit_log import CommitLog
     from flintmq.store.views.key_index import KeyIndex
     from flintmq.store.views.queue_table import QueueTable
@@ -54,26 +56,6 @@ class _PartlyDone(Exception):
         self.count = count
         self.error = error
         super().__init__(str(error))
-
-
-class ArrivalListener(Protocol):
-    """Called for every dispatched record, so that held pulls wake at once."""
-
-    def __call__(
-        self,
-        topic: str,
-        queue_id: int,
-        queue_offset: int,
-        tags_code: int,
-        store_timestamp: int,
-        bitmap: bytes | None,
-        read_properties: Callable[[], Mapping[str, str]],
-    ) -> None:
-        """Learn that ``queue_offset`` is now the end of a queue.
-
-        The properties of the message are decoded for who asks for them.
-        """
-        ...
 
 
 class Dispatcher:
@@ -106,7 +88,7 @@ class Dispatcher:
         self._lmq = lmq
         self._filter_bitmap = filter_bitmap
         self.on_arrival = on_arrival
-        self.awaited_queues: Container[Queue] | None = None
+        self.awaited_queues: Mapping[Queue, AwaitsMessages] | None = None
         """The queues whose messages are told to the listener; None: all of them."""
         self.lock = threading.RLock()
         """Held while the views change; whoever samples them takes it."""
@@ -119,6 +101,7 @@ class Dispatcher:
         self._from_log = False
         self._running = False
         self._follows_master = follows_master
+        self.run_limit = RunLimit()
 
     @property
     def behind(self) -> int:
@@ -129,6 +112,12 @@ class Dispatcher:
     def waiting(self) -> int:
         """How many records are known to wait; a log that must be read again counts as one more."""
         return len(self._pending) + self._from_log
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether the last run has left what it could have dispatched; see `RunLimit`."""
+        is_more = self.waiting and self._log.readable_end > self.offset
+        return bool(self.run_limit.was_reached and is_more and self.blocked is None)
 
     def start_at(self, offset: int) -> None:
         """Continue from ``offset``, which recovery has brought the views to."""
@@ -145,6 +134,11 @@ class Dispatcher:
         if not self._from_log and not self._pending.add(request):
             # Memory stays bounded: from here on the log itself is read again.
             self._from_log = True
+
+    def read_back(self) -> None:
+        """Read from the log what waits, and what was just appended, when its turn comes."""
+        self._pending.clear()
+        self._from_log = True
 
     # -- append groups -----------------------------------------------------------------------
 
@@ -222,8 +216,14 @@ class Dispatcher:
             # To tell of each message takes longer than to store it.
             if awaited is not None and (topic, queue_id) not in awaited:
                 continue
-            units = UNIT.iter_unpack(b"".join(part.units))
-            for number, (physical_offset, size, tags) in enumerate(units, part.first + 1):
+            units = enumerate(UNIT.iter_unpack(b"".join(part.units)), part.first + 1)
+            if awaited is not None and not awaited[topic, queue_id].wants_each:
+                # By its tags alone, the last message stands for all that have the same.
+                last_of = {unit[2]: (number, unit) for number, unit in units}
+                told: Iterable[tuple[int, tuple[int, ...]]] = last_of.values()
+            else:
+                told = units
+            for number, (physical_offset, size, tags) in told:
                 read = functools.partial(self._stored_properties, physical_offset, size)
                 listener(topic, queue_id, number, tags, group.store_timestamp, None, read)
 
@@ -245,10 +245,13 @@ class Dispatcher:
             if self._is_up_to_date:
                 return 0
             self._running = True
+            self.run_limit.begin()
             try:
                 return self._run()
             finally:
                 self._running = False
+                if self.offset >= self._log.readable_end:
+                    self.run_limit.was_reached = False  # What comes from now on was not left.
                 if self._index is not None:
                     self._index.write_headers()
 
@@ -264,10 +267,12 @@ class Dispatcher:
             if self._from_log:
                 count += self._run_from_log(limit)
             while batch := self._pending.next(limit, BATCH_COUNT_MAX):
+                if self.run_limit.is_reached():
+                    break
                 if isinstance(batch, AppendGroup):
                     count += self._dispatch_pending_group(batch)
                 else:
-                    count += self._apply(batch)
+                    count += self._apply(self.run_limit.few(batch))
             if self._from_log:
                 count += self._run_from_log(limit)
             self.blocked = None
@@ -318,30 +323,9 @@ class Dispatcher:
             count += self._apply(batch[count:])
         return count
 
-    def _units_by_queue(
-        self, batch: Sequence[DispatchRequest]
-    ) -> dict[tuple[str, int], list[int]] | None:
-        """Return the units of a batch by queue, each list led by its first queue offset.
-
-        None where something is special: a gap, a light queue, a transaction under way.
-        """
-        by_queue: dict[tuple[str, int], list[int]] = {}
-        for request in batch:
-            topic, queue_id, offset, size, tags, _, queue_offset, flag, _, _, multi = request
-            if multi or flag & TRANSACTION_MASK not in (TRANSACTION_NONE, TRANSACTION_COMMIT):
-                return None
-            fields = by_queue.get((topic, queue_id))
-            if fields is None:
-                by_queue[topic, queue_id] = [queue_offset, offset, size, tags]
-            elif fields[0] + len(fields) // UNIT_FIELD_COUNT != queue_offset:
-                return None
-            else:
-                fields += (offset, size, tags)
-        return by_queue
-
     def _apply_by_queue(self, batch: Sequence[DispatchRequest]) -> bool:
         """Write the units of a batch queue by queue, if nothing can stand in the way."""
-        by_queue = self._units_by_queue(batch)
+        by_queue = units_by_queue(batch)
         if by_queue is None:
             return False
         ready = []
@@ -396,13 +380,17 @@ class Dispatcher:
     def _finish(self, done: Sequence[DispatchRequest]) -> None:
         """Move on behind a dispatched batch and announce it."""
         last = done[-1]
+        self.run_limit.note(done)
         self.offset = last.physical_offset + last.size
         self.last_timestamp = last.store_timestamp
         self._pending.drop(done)
         listener = self.on_arrival
         if listener is not None:
+            awaited = self.awaited_queues
             for request in done:
-                self._announce(listener, request)
+                # Without somebody who waits for it, a message is told only if it has more queues.
+                if awaited is None or request.multi or (request.topic, request.queue_id) in awaited:
+                    self._announce(listener, request)
 
     def bitmap_of(self, request: DispatchRequest) -> bytes | None:
         """Ask for the filter bitmap of a message, where the store was given somebody to ask."""
@@ -431,7 +419,7 @@ class Dispatcher:
         """
         count = 0
         stop = min(limit, self.offset + REPLICA_STEP_SIZE) if self._follows_master else limit
-        while self.offset < stop:
+        while self.offset < stop and not self.run_limit.is_reached():
             file = self._log.files.find(self.offset)
             if file is None or not file.hold():
                 raise CorruptStoreError(
@@ -462,6 +450,7 @@ class Dispatcher:
         offset = self.offset
         file_end = first_offset + size
         batch: list[DispatchRequest] = []
+        key_count = 0
         try:
             while offset < min(stop, file_end):
                 record = check_record(
@@ -478,9 +467,12 @@ class Dispatcher:
                 if offset > limit:
                     break
                 batch.append(self._request(record))
-                if len(batch) >= BATCH_COUNT_MAX:
-                    whole, batch = batch, []
+                key_count += len(batch[-1].keys)
+                if len(batch) >= BATCH_COUNT_MAX or key_count >= RUN_KEY_COUNT_MAX:
+                    whole, batch, key_count = batch, [], 0
                     count += self._apply_whole(whole)
+                    if self.run_limit.is_reached():
+                        return count
         finally:
             if batch:
                 count += self._apply_whole(batch)

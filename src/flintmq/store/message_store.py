@@ -23,21 +23,23 @@ if TYPE_CHECKING:
     from flintmq.model.message import PutMessage
     from flintmq.store.append_group.sends import AppendGroup, AppendPosition, Sends
     from flintmq.store.appending.group_appender import NotAppended
+    from flintmq.store.arrivals import ArrivalListener
     from flintmq.store.assembly import StoreComponents
     from flintmq.store.clock import Clock
     from flintmq.store.config import StoreConfig
-    from flintmq.store.dispatch import ArrivalListener
     from flintmq.store.files.interface import Files
     from flintmq.store.files.mapped_file import Slice
     from flintmq.store.reading.message_filter import MessageFilter
     from flintmq.store.reading.store_reader import QueryResult
     from flintmq.store.recovery.recovery_progress import RecoveryProgress
-    from flintmq.store.results import GetResult, PutResult
+    from flintmq.store.results import CopiedMessages, GetResult, PutResult
     from flintmq.store.upkeep.queue_cleaning import ForgottenQueues
 
 logger = logging.getLogger(__name__)
 
 HOUSEKEEPING_MS_MIN: Final = 10
+PAGES_INTERVAL_MS: Final = 60_000
+"""Who grows wakes the thread that makes its pages ready; nothing is lost if it does not."""
 
 SAMPLE_INTERVAL_MS: Final = 1000
 """How often the counters are sampled for the rates of the runtime info."""
@@ -146,6 +148,23 @@ class MessageStore:
                 interval_ms=config.flush_queue_interval_ms,
             )
         )
+        self._services.append(
+            Service(
+                "flintmq-pages",
+                self.log.pages.step,
+                interval_ms=PAGES_INTERVAL_MS,
+                wake=self.log.pages.wanted,
+            )
+        )
+        if (ahead := self._components.ahead) is not None:
+            self._services.append(
+                Service(
+                    "flintmq-space",
+                    ahead.step,
+                    interval_ms=PAGES_INTERVAL_MS,
+                    wake=ahead.wanted,
+                )
+            )
         if self._components.pool is not None:
             self._services.append(
                 Service(
@@ -231,6 +250,15 @@ class MessageStore:
 
     # -- reading -----------------------------------------------------------------------------
 
+    def _catch_up(self) -> None:
+        """Enter what waits into the views, unless the owner does so run by run.
+
+        A turn may bring hundreds of reads: with a run of each nobody else would have his turn.
+        """
+        dispatcher = self.dispatcher
+        if dispatcher.waiting and not dispatcher.is_cut_short:
+            dispatcher.run()
+
     def get_messages(
         self,
         topic: str,
@@ -246,8 +274,7 @@ class MessageStore:
         With ``only_ready`` it is None, and not counted, if the queue has no message at
         ``offset``, or if the disk would have to be waited for.
         """
-        if self.dispatcher.waiting:
-            self.dispatcher.run()
+        self._catch_up()
         if self._closed or not self.flags.readable:
             return None
         began = self.clock.monotonic()
@@ -263,6 +290,25 @@ class MessageStore:
         elif not only_ready:
             self.statistics.record_get(0, int((self.clock.monotonic() - began) * 1_000_000))
         return result
+
+    def copy_messages(
+        self, topic: str, queue_id: int, offset: int, count_max: int
+    ) -> tuple[CopiedMessages, int] | None:
+        """Return copies of plain messages of a queue, and the microseconds that it took.
+
+        The copies are good until the next read of the store.  None, and not counted, where
+        `get_messages` has to look for them.
+        """
+        self._catch_up()
+        if self._closed or not self.flags.readable:
+            return None
+        began = self.clock.monotonic()
+        copied = self.reader.copy_existing(topic, queue_id, offset, count_max)
+        if copied is None:
+            return None
+        micros = int((self.clock.monotonic() - began) * 1_000_000)
+        self.statistics.record_get(copied.message_count, micros)
+        return copied, micros
 
     def ends_at(self, topic: str, queue_id: int, offset: int) -> bool:
         """Return whether a queue has messages up to ``offset`` and none there.
@@ -283,21 +329,20 @@ class MessageStore:
 
     def max_offset_in_queue(self, topic: str, queue_id: int) -> int:
         """Return the queue offset the next message will get to be read at, 0 if unknown."""
-        if self.dispatcher.waiting:
-            self.dispatcher.run()
+        self._catch_up()
         queue = self.queues.get(topic, queue_id)
         return queue.max_offset if queue is not None else 0
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """Return the queue offset nearest to a store time."""
-        self.dispatcher.run()
+        self._catch_up()
         return self.reader.offset_by_time(topic, queue_id, timestamp_ms)
 
     def earliest_time(self, topic: str | None = None, queue_id: int = 0) -> int:
         """Return the oldest store time of a queue, or of the whole log; -1 if there is none."""
         if topic is None:
             return self.reader.earliest_log_time()
-        self.dispatcher.run()
+        self._catch_up()
         return self.reader.earliest_time(topic, queue_id)
 
     def look(self, physical_offset: int) -> Record | None:
@@ -312,7 +357,7 @@ class MessageStore:
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
     ) -> QueryResult:
         """Return records by key and time range; the caller compares the real keys."""
-        self.dispatcher.run()
+        self._catch_up()
         return self.reader.query(topic, key, count_max, begin_ms, end_ms)
 
     def key_offsets(
@@ -322,7 +367,7 @@ class MessageStore:
 
         ``reader.records_at`` then has what `query` returns.
         """
-        self.dispatcher.run()
+        self._catch_up()
         return (yield from self.reader.key_offsets(topic, key, count_max, begin_ms, end_ms))
 
     # -- maintenance -------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from enum import Enum
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from flintmq.format.message_id import encode_offset_id, encode_offset_ids
 from flintmq.format.stored.record_layout import IPV4
@@ -133,6 +133,17 @@ class GetStatus(Enum):
     OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
     NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+
+
+class CopiedMessages(NamedTuple):
+    """Messages of one queue that were copied; the copy is good until the next read of the store."""
+
+    message_count: int
+    total_size: int
+    pieces: tuple[memoryview, ...]
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
 
 
 class GetResult:

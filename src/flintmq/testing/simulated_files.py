@@ -248,6 +248,13 @@ class SimulatedFiles:
         with self.call("sync_directory", path):
             self._disk.journal.sync(self._disk.directory(path))
 
+    def sync_below(self, path: Path) -> None:
+        """Make all files and names below a directory durable, one after the other."""
+        self.sync_directory(path)
+        for entry in self.list(path):
+            below = path / entry.name
+            (self.sync_below if entry.is_directory else self.sync)(below)
+
     def rename(self, source: Path, target: Path) -> None:
         """Give a file another name, in place of a file that has it already."""
         with self.call("rename", source):

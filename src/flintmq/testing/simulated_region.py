@@ -60,6 +60,8 @@ class SimulatedRegion:
         self._inode: Inode | None = inode
         self.advised: list[tuple[int, int]] = []
         """Ranges that the kernel was asked to read ahead."""
+        self.prepared: list[tuple[int, int]] = []
+        """Ranges that were made ready to be written."""
         inode.region_count += 1
 
     def reserve(self, start: int, end: int) -> None:
@@ -103,6 +105,14 @@ class SimulatedRegion:
     def is_resident(self, start: int, size: int) -> bool:
         """Tell that everything is in memory."""
         return True
+
+    def prepare_pages(self, start: int, size: int) -> None:
+        """Note the range; everything is in memory."""
+        inode, end = self._writable(), min(start + size, self.size)
+        if self._files.checks_reservations:
+            is_reserved = inode.reserved.issuperset(pages_of(start, end))
+            assert is_reserved, f"{self.path}: to be written without being reserved"
+        self.prepared.append((start, end - start))
 
     def load(self, start: int, size: int) -> None:
         """Do nothing: everything is in memory."""

@@ -38,6 +38,8 @@ accounts:
 def set_up(stack: ExitStack, cli: AdminCli) -> list[SendResult]:
     """Give a cluster a topic with messages, a group that consumes, one that is behind."""
     namesrv = cli.namesrv
+    # A Java broker of release 5 says that it is up before a name server knows it.
+    wait_until(lambda: "broker-a" in cli.run("clusterList").out)
     cli.change("updateTopic", "-t", TOPIC, "-c", "DefaultCluster", "-r", "2", "-w", "2")
     cli.change("updateSubGroup", "-g", GROUP, "-c", "DefaultCluster")
     cli.change("updateSubGroup", "-g", "behind", "-c", "DefaultCluster")

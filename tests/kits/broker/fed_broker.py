@@ -131,3 +131,8 @@ def chunks_of(reads: list[list[dict[str, Any]]], header_type: HeaderType) -> lis
             frames.append(encode_command(Command(opaque=opaque, serialize_type=header_type, **one)))
         chunks.append(b"".join(frames))
     return chunks
+
+
+def without_host(host: bytes, answers: bytes) -> bytes:
+    """Return answers without the port that the system has chosen."""
+    return answers.replace(host, b"HOST").replace(host.hex().upper().encode(), b"HOST")

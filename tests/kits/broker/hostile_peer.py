@@ -22,6 +22,7 @@ class MemoryTransport(asyncio.Transport):
         super().__init__({"peername": (host, port), "sockname": (host, 1)})
         self._protocol = protocol
         self._is_closing = False
+        self._is_reading = True
         self.written: list[bytes] = []
 
     def write(self, data: Any) -> None:
@@ -31,9 +32,15 @@ class MemoryTransport(asyncio.Transport):
         return 0
 
     def pause_reading(self) -> None:
-        """Nothing is read but what a test feeds."""
+        """Note it: nothing is read but what a test feeds."""
+        self._is_reading = False
 
-    resume_reading = pause_reading
+    def resume_reading(self) -> None:
+        """Note it."""
+        self._is_reading = True
+
+    def is_reading(self) -> bool:
+        return self._is_reading
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Nothing is ever left unread."""

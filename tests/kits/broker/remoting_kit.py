@@ -12,11 +12,13 @@ from flintmq.format.wire.frame import FrameDecoder
 from flintmq.format.wire.headers.clients import ConsumerGroupRequest, NoFields
 from flintmq.remoting import (
     Answer,
+    BindError,
     Connection,
     Limits,
     RemotingServer,
     Request,
     RequestTable,
+    allow_reuse,
     bind,
 )
 from flintmq.remoting.processors import Processor
@@ -54,7 +56,26 @@ def reserved_port() -> Iterator[int]:
     A port that was merely free before may be somebody else's by then.
     """
     with bind(HOST, 0) as held:
+        allow_reuse(held)
         yield held.getsockname()[1]
+
+
+@contextlib.contextmanager
+def reserved_broker_port() -> Iterator[int]:
+    """Give a port like `reserved_port`, and keep those beside it that a broker takes too."""
+    while True:
+        with contextlib.ExitStack() as stack:
+            held = [stack.enter_context(bind(HOST, 0))]
+            port = held[0].getsockname()[1]
+            try:
+                for beside in (port - 2, port + 1):
+                    held.append(stack.enter_context(bind(HOST, beside, is_free=True)))
+            except BindError:
+                continue
+            for each in held:
+                allow_reuse(each)
+            yield port
+            return
 
 
 def echo(request: Request[NoFields]) -> Answer:

@@ -19,9 +19,10 @@ BUILD_TIMEOUT_S: Final = 300
 SOURCES: Final = Path(__file__).parents[2] / "interop" / "java"
 TARGET: Final = SOURCES / "target"
 
+# What lives for seconds is over before Java has compiled anything well.
+_LIGHT_FLAGS: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 JVM_FLAGS: Final = (
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
+    *_LIGHT_FLAGS,
     "-Dfile.encoding=UTF-8",
     # Otherwise every server makes up a certificate when it starts, which takes seconds.
     "-Dtls.server.mode=disabled",
@@ -99,7 +100,9 @@ def _class_path(maven: str, project: Path, rocketmq: str | None) -> str:
         command.append(f"-Drocketmq.version={rocketmq}")
     # First without the network: it is faster, and enough once the jars are there.
     for attempt in ([*command, "-o"], command):
-        done = _run(attempt)
+        done = _run(
+            attempt, MAVEN_OPTS=f"{' '.join(_LIGHT_FLAGS)} {os.environ.get('MAVEN_OPTS', '')}"
+        )
         if done.returncode == 0:
             break
     else:
@@ -126,9 +129,10 @@ def _digest(*paths: Path) -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:16]
 
 
-def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+def _run(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command,
+        env=os.environ | environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -17,10 +17,9 @@ from pathlib import Path
 
 import pyspark
 
-START_SECONDS_MAX = 60
-LIGHT_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For Java processes that live for a minute: compiling well costs more than it saves."""
+from tests.kits.spark.light_spark import light_java
 
+START_SECONDS_MAX = 60
 _SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
@@ -34,7 +33,7 @@ class Daemon:
         environment = _environment_without_us() | {
             "SPARK_LOCAL_IP": _LOOPBACK,
             "SPARK_LOG_DIR": str(log_directory),
-            "SPARK_DAEMON_JAVA_OPTS": LIGHT_JAVA,
+            "SPARK_DAEMON_JAVA_OPTS": light_java(),
         }
         self._process = subprocess.Popen(
             [str(_SPARK_CLASS), class_name, "--host", _LOOPBACK, "--webui-port", "0", *arguments],

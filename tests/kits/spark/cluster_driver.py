@@ -25,7 +25,7 @@ from flintmq.spark.jobs.verify.parallel_verify import verify_stores
 from flintmq.spark.parallel_log import range_planning
 from flintmq.spark.runtime.session_settings import SessionSettings
 from flintmq.spark.runtime.spark_session import job_session
-from tests.kits.spark.cluster import LIGHT_JAVA
+from tests.kits.spark.light_spark import light_java
 
 SQL = "SELECT topic, queueId, sum(crc32(body)) FROM messages GROUP BY 1, 2 ORDER BY 1, 2"
 MANY_SPLITS = 40
@@ -131,8 +131,8 @@ def main(master: str, store: str, other: str, work: str, log_file: str) -> None:
         conf={
             "spark.driver.host": "127.0.0.1",
             "spark.executor.memory": "512m",
-            "spark.driver.extraJavaOptions": LIGHT_JAVA,
-            "spark.executor.extraJavaOptions": LIGHT_JAVA,
+            "spark.driver.extraJavaOptions": light_java(),
+            "spark.executor.extraJavaOptions": light_java(),
         },
         parallelism=2,
         log_file=Path(log_file),

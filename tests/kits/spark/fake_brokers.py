@@ -38,6 +38,9 @@ class FakeBrokers(Cluster):
     async def queues(self) -> list[MessageQueue]:
         return sorted([one for broker in self.brokers.values() for one in await broker.queues()])
 
+    async def told_queues(self) -> list[MessageQueue]:
+        return await self.queues()
+
     def require(self, queues: Collection[MessageQueue]) -> None:
         pass
 

@@ -103,8 +103,8 @@ class FakeCluster(Cluster):
         """Delete a topic."""
         del self.tables[topic]
 
-    def append(self, topic: str, queue_id: int, count: int) -> None:
-        """Store messages."""
+    def append(self, topic: str, queue_id: int, count: int, *, body: bytes | None = None) -> None:
+        """Store messages; without ``body`` they have their numbers."""
         queue = self.tables[topic][queue_id]
         for _ in range(count):
             self._numbers += 1
@@ -122,7 +122,7 @@ class FakeCluster(Cluster):
                 store_host=bytes(8),
                 reconsume_times=0,
                 prepared_transaction_offset=0,
-                body=b"%d" % self._numbers,
+                body=b"%d" % self._numbers if body is None else body,
                 properties=b"",
             )
             self._log_end += len(record)

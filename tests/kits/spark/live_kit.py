@@ -161,11 +161,15 @@ class Admin:
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic from brokers and name server."""
-        request = TopicRequest(topic=topic)
-        self._session.run(self._tell_brokers(RequestCode.DELETE_TOPIC_IN_BROKER, request))
+        self.forget_topic(topic)
         header = DeleteTopicInNamesrvRequest(topic=topic)
         call = self._session.client.servers.call
         self._session.run(call(RequestCode.DELETE_TOPIC_IN_NAMESRV, header))
+
+    def forget_topic(self, topic: str) -> None:
+        """Delete a topic from brokers only."""
+        request = TopicRequest(topic=topic)
+        self._session.run(self._tell_brokers(RequestCode.DELETE_TOPIC_IN_BROKER, request))
 
     async def _tell_brokers(self, code: int, header: Header) -> None:
         client = self._session.client

@@ -11,7 +11,7 @@ from pathlib import Path
 from flintmq.client.assigning.consume_from import QueueBounds
 from flintmq.client.instance import ClientInstance
 from tests.kits.spark import sink_driver
-from tests.kits.spark.cluster import LIGHT_JAVA
+from tests.kits.spark.light_spark import light_java, light_python
 from tests.kits.spark.live_kit import until
 from tests.kits.spark.sink_kit import ask
 
@@ -48,9 +48,10 @@ def pipeline(
     *arguments: str, log: Path, **environment: str
 ) -> AbstractContextManager[subprocess.Popen[bytes]]:
     """Run ``flintmq pipeline``."""
-    java = ("--conf", f"spark.driver.extraJavaOptions={LIGHT_JAVA}")
-    command = [sys.executable, "-m", "flintmq", "pipeline", *arguments, *java]
-    return running(command, log=log, **environment)
+    command = [sys.executable, "-m", "flintmq", "pipeline", *arguments]
+    for who in ("driver", "executor"):
+        command += ["--conf", f"spark.{who}.extraJavaOptions={light_java()}"]
+    return running(command, log=log, **light_python(), **environment)
 
 
 def query(
@@ -59,7 +60,7 @@ def query(
     """Run the query of `sink_driver`."""
     command = [sys.executable, sink_driver.__file__, namesrv, checkpoint, str(rate)]
     # Sources that are on the path of this process go before those that are installed.
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    path = os.pathsep.join((str(ROOT), light_python()["PYTHONPATH"]))
     return running(command, log=log, PYTHONPATH=path, PYSPARK_PYTHON=sys.executable)
 
 

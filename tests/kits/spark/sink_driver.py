@@ -4,7 +4,7 @@ import sys
 
 from pyspark.sql import SparkSession
 
-from tests.kits.spark.cluster import LIGHT_JAVA
+from tests.kits.spark.light_spark import light_java
 
 
 def copy(spark: SparkSession, namesrv: str, checkpoint: str, *, rate: str) -> None:
@@ -38,7 +38,7 @@ def main(namesrv: str, checkpoint: str, rate: str) -> None:
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.extraJavaOptions", LIGHT_JAVA)
+        .config("spark.driver.extraJavaOptions", light_java())
         .config("spark.python.daemon.module", "flintmq.spark.python_daemon")
         .getOrCreate()
     )

@@ -1,9 +1,13 @@
 import threading
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from flintmq.testing import EmbeddedCluster
+
+if TYPE_CHECKING:
+    from tests.kits.spark.fake_cluster import VirtualTime
 
 
 @pytest.fixture(scope="module")
@@ -11,6 +15,16 @@ def cluster() -> Iterator[EmbeddedCluster]:
     """A cluster of one broker, shared by the tests of a module: each has topics of its own."""
     with EmbeddedCluster() as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def runner() -> "Iterator[VirtualTime]":
+    """What runs coroutines of tests without waiting."""
+    from tests.kits.spark.fake_cluster import VirtualTime
+
+    found = VirtualTime()
+    yield found
+    found.close()
 
 
 @pytest.fixture(autouse=True)

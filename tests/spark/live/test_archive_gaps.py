@@ -7,18 +7,32 @@ import pytest
 
 from flintmq.client.blocking import Producer
 from flintmq.client.messaging.messages import Message
+from flintmq.client.pulling.puller import PullAnswer
 from flintmq.format import fastjson
 from flintmq.model.message_queue import MessageQueue
 from flintmq.spark.errors import ArchiveError
 from flintmq.spark.jobs.archive.archive_check import check_archive
+from flintmq.spark.jobs.archive.archive_manifest import QueueEnd
 from flintmq.spark.jobs.archive.archive_run import ArchiveReport
 from flintmq.spark.jobs.archive.live_archive import archive_topics
+from flintmq.spark.jobs.archive.live_archive_plan import (
+    LossRule,
+    PlannedRange,
+    prove_unchanged,
+    queue_end,
+    record_at,
+)
 from flintmq.spark.jobs.archive.live_archive_state import BrokerFacts, state_files
+from flintmq.spark.jobs.archive.live_archive_task import ArchivedRange, bundled, joined
 from flintmq.spark.jobs.archive.store_restore import restore
 from flintmq.spark.live.errors import UnreachableError
+from flintmq.spark.live.fetch import AHEAD_COUNT_MAX, OVERLAP_BYTES_MAX, RangeFetch
+from flintmq.spark.live.live_options import parse_batch
+from flintmq.spark.live.ranges import QueueRange
 from flintmq.spark.options.store_options import OnCorrupt
 from flintmq.testing import EmbeddedCluster
 from tests.kits.spark.archive_kit import bounds_of, rows_of, serving
+from tests.kits.spark.fake_cluster import BROKER, FakeCluster, VirtualTime
 from tests.kits.spark.inline_spark import inline_spark
 from tests.kits.spark.live_kit import SHORT_LIVED, Admin, bodies, read, send, send_until_cut, texts
 from tests.kits.store.offline_stores import flip
@@ -204,6 +218,168 @@ def test_a_damaged_message_ends_a_run_or_is_left_out(tmp_path: Path) -> None:
         (queue,) = report.stores[0].queues
         assert (queue.start, queue.end, queue.record_count) == (0, 5, 4)
         assert add(cluster.namesrv, "harmed", to).run is None
+
+
+QUEUE = MessageQueue("t", BROKER, 0)
+
+
+def read_of(cluster: FakeCluster, runner: VirtualTime, answer_count: int) -> ArchivedRange:
+    """Return what was read of a queue whole, in so many answers."""
+    queue = cluster.found(QUEUE)
+    first, last = (
+        runner.run(record_at(cluster, QUEUE, offset)) for offset in (queue.begin, queue.end - 1)
+    )
+    count = len(queue.messages)
+    return ArchivedRange(QUEUE, count, 0, 1, first, last, answer_count, queue.begin)
+
+
+def proven_by(cluster: FakeCluster, runner: VirtualTime, planned: PlannedRange) -> int:
+    """Read a range as a task does that fetches it ahead; return how many answers lack a proof."""
+    fetch = RangeFetch(
+        runner, cluster, planned.wanted, LossRule(allow_gap=False, skips_damage=False)
+    )
+    runner.run(fetch.begin(planned.last.is_of if planned.last else None))
+    answers = list(fetch.answers())
+    assert [one.start for one in answers[1:]] == [one.end for one in answers[:-1]]
+    return sum(not one.is_proven for one in answers)
+
+
+@pytest.mark.parametrize("start", [0, 40])
+def test_a_short_range_brings_its_proof_with_it(runner: VirtualTime, start: int) -> None:
+    cluster = FakeCluster()
+    cluster.make("t", 1)
+    cluster.append("t", 0, 40 + 70)
+    last = runner.run(record_at(cluster, QUEUE, start - 1)) if start else None
+    planned = PlannedRange(QueueRange(QUEUE, start, 110), last, begin=0)
+    assert planned.is_last_there == (start > 0)
+    cluster.asked.clear()
+    count = proven_by(cluster, runner, planned)
+    assert count == (1 if last is None else 0)
+    assert len(cluster.asked) == (4 if last is None else 3)
+    read = read_of(cluster, runner, count)
+    cluster.asked.clear()
+    runner.run(prove_unchanged(cluster, [planned], {QUEUE: read}))
+    assert not cluster.asked, "nothing is asked once more"
+
+
+@pytest.mark.parametrize("start", [0, 40])
+@pytest.mark.parametrize("pull_number", [1, 2])
+def test_a_topic_that_is_made_anew_between_two_pulls_has_no_proof(
+    runner: VirtualTime, start: int, pull_number: int
+) -> None:
+    cluster = MadeAnewWhileRead(pull_number)
+    cluster.make("t", 1)
+    cluster.append("t", 0, 120)
+    last = runner.run(record_at(cluster, QUEUE, start - 1)) if start else None
+    planned = PlannedRange(QueueRange(QUEUE, start, 120), last, begin=0)
+    cluster.is_read = True
+    count = proven_by(cluster, runner, planned)
+    # The first pull of a queue that nobody has read before needs none.
+    is_other = last is not None or pull_number > 1
+    assert count > (1 if last is None else 0) if is_other else count == 1
+    if is_other:
+        first = cluster.first if last is None else None
+        read = read_of(cluster, runner, count)
+        read = read._replace(is_in_order=True, first=first or read.first)
+        with pytest.raises(ArchiveError, match="made anew while it was read"):
+            runner.run(prove_unchanged(cluster, [planned], {QUEUE: read}))
+
+
+class MadeAnewWhileRead(FakeCluster):
+    """Has its topic made anew before one of its pulls is answered."""
+
+    def __init__(self, pull_number: int) -> None:
+        super().__init__()
+        self.is_read = False
+        self.first: QueueEnd | None = None
+        self._pulls_left = pull_number
+
+    async def pull(
+        self, queue: MessageQueue, offset: int, count_max: int, *, everything: bool = False
+    ) -> PullAnswer:
+        if self.is_read:
+            self._pulls_left -= 1
+            if not self._pulls_left:
+                self.delete("t")
+                self.make("t", 1)
+                self.append("t", 0, 120)
+        answer = await super().pull(queue, offset, count_max, everything=everything)
+        if self.is_read and self.first is None:
+            size = int.from_bytes(answer.body[:4], "big")
+            self.first = queue_end(offset, 0, answer.body[:size])
+        return answer
+
+
+def test_large_records_are_not_pulled_twice_for_a_proof(runner: VirtualTime) -> None:
+    cluster = FakeCluster()
+    cluster.make("t", 1)
+    cluster.append("t", 0, 33, body=bytes(OVERLAP_BYTES_MAX))
+    cluster.asked.clear()
+    assert proven_by(cluster, runner, PlannedRange(QueueRange(QUEUE, 0, 33), None, begin=0)) == 2
+    assert len(cluster.asked) == 2
+
+
+def test_tasks_of_many_short_ranges_are_alike_in_length() -> None:
+    ranges = [
+        PlannedRange(QueueRange(QUEUE._replace(topic=f"t{number:05}"), 0, 61), None, begin=0)
+        for number in range(10_000)
+    ]
+    rule = LossRule(allow_gap=False, skips_damage=False)
+    options = parse_batch({"namesrv": "none:1", "subscribePattern": "t.*"})
+    tasks = bundled(ranges, options=options, rule=rule, slots=2, root="")
+    sizes = [sum(one.length for one in task.ranges) for task in tasks]
+    assert len(sizes) == 4
+    assert max(sizes) - min(sizes) <= 4 * AHEAD_COUNT_MAX
+
+
+@pytest.mark.parametrize(
+    ("answer_count", "is_in_order", "question_count"), [(1, True, 0), (2, True, 1), (2, False, 3)]
+)
+def test_no_more_is_asked_than_proves_what_was_read(
+    runner: VirtualTime, answer_count: int, is_in_order: bool, question_count: int
+) -> None:
+    cluster = FakeCluster()
+    cluster.make("t", 1)
+    cluster.append("t", 0, 9)
+    read = read_of(cluster, runner, answer_count)._replace(is_in_order=is_in_order)
+    cluster.asked.clear()
+    planned = PlannedRange(QueueRange(QUEUE, 0, 9), None, begin=0)
+    runner.run(prove_unchanged(cluster, [planned], {QUEUE: read}))
+    assert len(cluster.asked) == question_count
+    if question_count:
+        cluster.delete("t")
+        cluster.make("t", 1)
+        cluster.append("t", 0, 9)
+        with pytest.raises(ArchiveError, match="its message at 0 is another one"):
+            runner.run(prove_unchanged(cluster, [planned], {QUEUE: read}))
+
+
+def test_a_queue_that_begins_earlier_than_when_it_was_planned_for_is_another_one(
+    runner: VirtualTime,
+) -> None:
+    cluster = FakeCluster()
+    cluster.make("t", 1)
+    cluster.append("t", 0, 5)
+    cluster.expire("t", 0, 5)
+    planned = PlannedRange(QueueRange(QUEUE, 5, 5), None, begin=5)
+    cluster.delete("t")
+    cluster.make("t", 1)
+    cluster.append("t", 0, 9)
+    read = read_of(cluster, runner, 1)
+    with pytest.raises(ArchiveError, match="made anew while it was read: it begins at 0, and beg"):
+        runner.run(prove_unchanged(cluster, [planned], {QUEUE: read}))
+
+
+def test_what_ranges_of_a_queue_were_told_is_summed_up() -> None:
+    empty = ArchivedRange(QUEUE, answer_count=2, begin=7)
+    some = ArchivedRange(QUEUE, 3, 10, 40, answer_count=1, begin=4, is_in_order=True)
+    more = ArchivedRange(QUEUE, 2, 40, 60, answer_count=1, is_in_order=True)
+    for ranges in ((empty, some, more), (some, empty, more), (some, more, empty)):
+        found = joined(ranges)[QUEUE]
+        assert (found.record_count, found.start, found.end) == (5, 10, 60)
+        assert (found.answer_count, found.begin) == (4, 4)
+        assert not found.is_in_order, "ranges of a queue are read beside each other"
+    assert joined([some, empty])[QUEUE].is_in_order
 
 
 def test_offsets_are_kept_for_what_the_archive_has_and_never_beyond() -> None:

@@ -350,13 +350,6 @@ class Archive:
             ]
 
 
-@pytest.fixture(scope="module")
-def runner() -> Iterator[VirtualTime]:
-    found = VirtualTime()
-    yield found
-    found.close()
-
-
 @pytest.fixture
 def quick_directory() -> Iterator[Path]:
     """Give a directory in memory, where there is one: runs of an archive sync a lot."""

@@ -41,13 +41,6 @@ Numbers = dict[MessageQueue, list[int | None]]
 """Messages by queue, in their order; None where one is gone."""
 
 
-@pytest.fixture(scope="module")
-def runner() -> Iterator[VirtualTime]:
-    found = VirtualTime()
-    yield found
-    found.close()
-
-
 class Stream:
     """The stream as Spark drives it: it plans a batch, runs it, and keeps places as JSON."""
 

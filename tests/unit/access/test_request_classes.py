@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from flintmq.access.request_classes import REQUEST_CLASSES, Access
+from flintmq.access.request_classes import JUDGED_SIZE_MAX, REQUEST_CLASSES, Access
 from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.command import ONE_WAY_FLAG, Command, decode_command, encode_command
 from flintmq.format.wire.frame import FrameDecoder, HeaderType
@@ -123,6 +123,23 @@ async def test_administration_is_denied_to_who_is_no_administrator(
         for number, answer in answers.items():
             words = f"Need admin permission for request code={requests[number]['code']}, "
             assert (answer.remark or "").endswith(f"{words}but accessKey={USER} is not")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [RequestCode.HEART_BEAT, RequestCode.LOCK_BATCH_MQ, RequestCode.CHECK_CLIENT_CONFIG],
+)
+async def test_no_more_is_read_of_a_body_than_a_turn_has_time_for(
+    code: RequestCode, tmp_path: Path
+) -> None:
+    """Four MiB were, on the loop and in one go, to find out whether a request is admitted."""
+    request = {**request_of(code), "body": b'{"clientID":"c","filler":"'.ljust(JUDGED_SIZE_MAX + 1)}
+    async with guarded_site(tmp_path) as here:
+        (answer,) = answers_to(
+            here.broker.server, [signed(request, SECRETS[USER])], HeaderType.JSON
+        ).values()
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert f"at most {JUDGED_SIZE_MAX} are read" in (answer.remark or "")
 
 
 async def test_an_unknown_request_of_an_account_is_not_supported(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from flintmq.broker.statistics.broker_statistics import GotQueue
 from flintmq.format.wire.bodies.delays import DelayProgress
 from flintmq.format.wire.bodies.dialect import queue_from
 from flintmq.format.wire.codes import RequestCode, ResponseCode
@@ -25,7 +26,7 @@ from flintmq.model.message_queue import MessageQueue
 from flintmq.remoting.fair_turns import finish
 from flintmq.settings import read_properties
 from flintmq.store.upkeep.waiting_state import WaitingState
-from tests.kits.broker.broker_kit import START_MS, consumer, eventually, site
+from tests.kits.broker.broker_kit import START_MS, Wire, consumer, eventually, site
 
 
 def create(topic: str, **more: Any) -> CreateTopicRequest:
@@ -51,13 +52,30 @@ def in_tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
+async def told(wire: Wire) -> dict[str, str]:
+    """Return the runtime info."""
+    table: dict[str, str] = (await wire.ask(RequestCode.GET_BROKER_RUNTIME_INFO))["table"]
+    return table
+
+
 async def test_write_buffers_and_what_is_in_them_only_are_told(tmp_path: Path) -> None:
-    async with site(tmp_path, transientStorePoolEnable="true", transientStorePoolSize=3) as here:
-        wire = await here.client()
-        await wire.send("orders")
-        table = (await wire.ask(RequestCode.GET_BROKER_RUNTIME_INFO))["table"]
-        assert 0 <= int(table["remainTransientStoreBufferNumbs"]) < 3
-        assert table["remainHowManyDataToCommit"].endswith(" B")
+    settings = {
+        "transientStorePoolEnable": "true",
+        "transientStorePoolSize": 3,
+        # Only the test commits.
+        "commitIntervalCommitLog": 600_000,
+    }
+    async with site(tmp_path, **settings) as here:
+        wire, store = await here.client(), here.broker.context.store
+        assert (await told(wire))["remainHowManyDataToCommit"] == "0 B"
+        await wire.send("orders", bytes(100))
+        size = store.log.end_offset
+        assert 100 < size < 1000
+        assert (await told(wire))["remainHowManyDataToCommit"] == f"{size} B"
+        store.durability.commit()
+        assert (await told(wire))["remainHowManyDataToCommit"] == "0 B"
+        # The file that is written has one of the three.
+        assert (await told(wire))["remainTransientStoreBufferNumbs"] == "2"
     async with site(tmp_path / "other") as here:
         table = (await (await here.client()).ask(RequestCode.GET_BROKER_RUNTIME_INFO))["table"]
         assert table["remainTransientStoreBufferNumbs"] == str(2**31 - 1)
@@ -310,14 +328,25 @@ async def test_statistics_tell_of_queues_and_how_far_a_group_is_behind(tmp_path:
         behind = end - last.physical_offset - last.size
         assert (await stats("GROUP_GET_FALL_SIZE", "0@orders@g"))["sum"] == behind > 0
         assert (await stats("GROUP_GET_FALL_TIME", "0@orders@g"))["sum"] == 2000
-        for name, key in (
-            ("QUEUE_PUT_NUMS", "orders@0"),
-            ("QUEUE_PUT_SIZE", "orders@0"),
-            ("QUEUE_GET_NUMS", "orders@0@g"),
-            ("QUEUE_GET_SIZE", "orders@0@g"),
-            ("GROUP_GET_LATENCY", "0@orders@g"),
+        # Of what has a counter, the minute is that between two samples.
+        statistics, got = here.broker.context.statistics, sum(one.size for one in first)
+        finish(statistics.sample())
+        queue = GotQueue("orders", "g", 0)
+        for micros in (7_400, 4_700):
+            statistics.add_get(queue, 2, 500, next_offset=4, micros=micros)
+        statistics.add_put("orders", 0, 3, 900)
+        here.clock.advance(10_000)
+        finish(statistics.sample())
+        for name, key, wanted, per_time in (
+            ("QUEUE_PUT_NUMS", "orders@0", 4 + 3, 1),
+            ("QUEUE_PUT_SIZE", "orders@0", end + 900, (end + 900) / 7),
+            ("QUEUE_GET_NUMS", "orders@0@g", 3 + 4, 7 / 3),
+            ("QUEUE_GET_SIZE", "orders@0@g", got + 1000, (got + 1000) / 3),
+            ("GROUP_GET_LATENCY", "0@orders@g", 12, 4),
         ):
-            await stats(name, key)
+            found = await stats(name, key)
+            assert (found["sum"], found["avgpt"]) == (wanted, per_time), name
+            assert found["tps"] > 0
         header = BrokerStatsRequest(stats_name="GROUP_GET_FALL_SIZE", stats_key="1@orders@g")
         missing = await wire.call(RequestCode.VIEW_BROKER_STATS_DATA, header)
         assert missing.code == ResponseCode.SYSTEM_ERROR

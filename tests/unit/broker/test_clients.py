@@ -1,8 +1,18 @@
+import asyncio
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from flintmq.broker.processors import clients
+from flintmq.broker.processors.clients import QUEUES_AT_ONCE_MAX, ClientProcessor
+from flintmq.broker.processors.request_bodies import BODY_AT_ONCE_MAX, LargeBodies
 from flintmq.broker.tables.client_tables import EXPIRY_MS
 from flintmq.broker.tables.queue_lock_table import EXPIRY_MS as LOCK_EXPIRY_MS
 from flintmq.broker.tables.queue_lock_table import QueueLocks
+from flintmq.format.wire.bodies.dialect import REQUEST_SIZE_MAX, dumps_body, loads_body
 from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.headers.clients import (
     ConsumerGroupRequest,
@@ -187,3 +197,91 @@ async def test_an_sql_subscription_is_refused_where_there_is_no_property_filter(
             RequestCode.CHECK_CLIENT_CONFIG, None, body % b"a>1" + b'"expressionType":"SQL92"}}'
         )
     assert (tag.code, sql.code) == (ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR)
+
+
+def many_groups(count: int) -> bytes:
+    """Return a heartbeat of so many producer groups, of about a hundred bytes each."""
+    groups = ",".join(f'{{"groupName":"{number:0>80}"}}' for number in range(count))
+    return f'{{"clientID":"me","producerDataSet":[{groups}]}}'.encode()
+
+
+async def test_a_large_heartbeat_is_read_by_a_parser_that_gives_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once: list[int] = []
+
+    def loads(body: bytes) -> Any:
+        at_once.append(len(body))
+        return loads_body(body)
+
+    monkeypatch.setattr(clients, "loads_body", loads)
+    async with site(tmp_path) as here:
+        wire = await here.client()
+        small, large = many_groups(3), many_groups(2000)
+        assert len(large) > BODY_AT_ONCE_MAX
+        for body in (large, small, large):
+            answer = await wire.call(RequestCode.HEART_BEAT, None, body)
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+        assert len(list(here.broker.context.producers)) == 2000
+        assert at_once == [len(small)]
+        # What is no JSON is found out there too.
+        answer = await wire.call(RequestCode.HEART_BEAT, None, large[:-1])
+        assert (answer.code, "JSON" in (answer.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
+
+
+async def test_a_large_body_whose_peer_has_gone_keeps_the_next_one_waiting() -> None:
+    bodies, may_end, begun = LargeBodies(), threading.Event(), list[bytes]()
+
+    def decode(body: bytes, *, loads: Callable[[bytes], Any]) -> bytes:
+        begun.append(body)
+        assert may_end.wait(30)
+        if body == b"first":
+            raise ValueError("nobody wants to know")
+        return body
+
+    first = asyncio.create_task(bodies.read(b"first", decode))
+    await eventually(lambda: begun == [b"first"])
+    first.cancel()
+    second = asyncio.create_task(bodies.read(b"second", decode))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not first.done()
+    assert begun == [b"first"]
+    may_end.set()
+    assert await second == b"second"
+    assert first.cancelled()
+
+
+async def test_more_json_than_any_client_has_to_say_is_refused_unread(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        wire = await here.client()
+        body = b'{"clientID":"me"' + b" " * REQUEST_SIZE_MAX + b"}"
+        for code in (RequestCode.HEART_BEAT, RequestCode.LOCK_BATCH_MQ):
+            answer = await wire.call(code, None, body)
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            assert str(REQUEST_SIZE_MAX) in (answer.remark or ""), answer.remark
+
+
+async def test_thousands_of_queues_are_locked_and_given_back_in_steps(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        wire = await here.client()
+        count = 3 * QUEUES_AT_ONCE_MAX
+        queues = [MessageQueue("T", "broker-a", number) for number in range(count)]
+
+        async def ask(code: RequestCode, client_id: str) -> list[int]:
+            body = dumps_body({"clientId": client_id, "consumerGroup": "g", "mqSet": queues})
+            found = await wire.ask(code, None, body)
+            return [queue["queueId"] for queue in (found or {}).get("lockOKMQSet", [])]
+
+        before = here.broker.context.turns.turn_count
+        assert await ask(RequestCode.LOCK_BATCH_MQ, "a") == list(range(count))
+        assert here.broker.context.turns.turn_count > before
+        assert await ask(RequestCode.LOCK_BATCH_MQ, "b") == []
+        await ask(RequestCode.UNLOCK_BATCH_MQ, "a")
+        assert await ask(RequestCode.LOCK_BATCH_MQ, "b") == list(range(count))
+        processor = ClientProcessor(here.broker.context)
+        asked = clients._LockRequest("other", "c", queues)
+        held = here.broker.context.locks._locks
+        steps = [len(held["other"]) for _ in processor._lock_in_steps(asked)]
+        assert steps[0] <= clients.QUEUES_IN_A_STEP
+        assert len(steps) >= count / clients.QUEUES_IN_A_STEP

@@ -1,12 +1,18 @@
 """Pulls that wait take a bounded amount of memory, and are answered as their peers read."""
 
+import asyncio
 import gc
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from flintmq.broker.waiting import held_pulls
+from flintmq.broker.filtering.tag_filter import TagFilter
+from flintmq.broker.waiting import awaited_queue, held_pulls
+from flintmq.broker.waiting.held_pull import PULL_SIZE, HeldPull
+from flintmq.format.java import string_hash
+from flintmq.format.stored.batch import BatchItem, encode_batch
 from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.command import Command
 from tests.kits.broker.broker_kit import eventually, pull_header, send_header, site
@@ -122,7 +128,7 @@ async def test_one_pull_too_many_is_answered_at_once(
     limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_size = limit == "HELD_SIZE_MAX"
-    monkeypatch.setattr(held_pulls, limit, 5 * (held_pulls.PULL_SIZE + 1) if is_size else 5)
+    monkeypatch.setattr(held_pulls, limit, 5 * (PULL_SIZE + 1) if is_size else 5)
     async with site(tmp_path) as here, RawClient.connect(here.broker.port) as peer:
         good = await here.client()
         await good.send("T")
@@ -173,3 +179,135 @@ async def test_messages_of_queues_that_nobody_waits_for_are_not_told(tmp_path: P
         await send(0)
         assert told == [0]
         assert (await peer.receive()).code == ResponseCode.SUCCESS
+
+
+class CountingFilter(TagFilter):
+    """Counts how often it is asked."""
+
+    def __init__(self, codes: Collection[int] | None, *, matches: bool = False) -> None:
+        self._asked_codes = codes
+        self._matches = matches
+        self.asked = 0
+
+    @property
+    def arrival_codes(self) -> Collection[int] | None:  # type: ignore[override]
+        return self._asked_codes
+
+    def matches_arrival(
+        self, tags_code: int, read_properties: Callable[[], Mapping[str, str]]
+    ) -> bool:
+        self.asked += 1
+        return self._matches
+
+
+class FakePeer:
+    """A peer that reads everything at once."""
+
+    is_closed = False
+    has_room = True
+
+
+def held_pull(chosen: Any, answered: list[Any], peer: FakePeer) -> HeldPull:
+    def answer() -> None:
+        answered.append(chosen)
+
+    return HeldPull(("T", 0), 1, chosen, peer, answer)  # type: ignore[arg-type]  # No real peer.
+
+
+async def send_batch(wire: Any, *tags: str) -> None:
+    items = [BatchItem(0, b"x", f"TAGS\x01{tag}\x02".encode()) for tag in tags]
+    header = send_header("T", batch=True)
+    answer = await wire.call(RequestCode.SEND_BATCH_MESSAGE, header, encode_batch(items))
+    assert answer.code == ResponseCode.SUCCESS, answer
+
+
+async def test_pulls_are_found_by_tags_and_not_compared_with_each_message(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        wire, held, answered, peer = (
+            await here.client(),
+            here.broker.context.held,
+            list[Any](),
+            FakePeer(),
+        )
+        await wire.send("T")
+        filters = [CountingFilter({string_hash(f"tag{number % 3}")}) for number in range(300)]
+        pulls = [held_pull(chosen, answered, peer) for chosen in filters]
+        for pull in pulls:
+            assert held.hold(pull, 60_000)
+        told: list[int] = []
+        arrived = held._arrived
+
+        def noted(topic: str, queue_id: int, number: int, *more: Any) -> None:
+            told.append(number)
+            arrived(topic, queue_id, number, *more)
+
+        here.broker.context.store.dispatcher.on_arrival = noted  # type: ignore[assignment]
+        await send_batch(wire, *["other"] * 100, "tag1", *["another"] * 100, "tag1")
+        await eventually(lambda: held.count == 200)
+        # One message of each tag is told: the last one.
+        assert sorted(told) == [101, 202, 203]
+        assert answered == filters[1::3]
+        await send_batch(wire, "tag0", "tag2")
+        await eventually(lambda: held.count == 0)
+        assert sum(chosen.asked for chosen in filters) == 0
+        assert not held._awaited
+
+
+@pytest.mark.parametrize("codes", [None, range(awaited_queue.CODES_MAX + 1)], ids=["sql", "many"])
+async def test_filters_are_asked_a_bounded_number_of_times_and_then_read_for_themselves(
+    codes: Collection[int] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(awaited_queue, "JUDGED_COUNT_MAX", 50)
+    async with site(tmp_path) as here:
+        wire, held, answered, peer = (
+            await here.client(),
+            here.broker.context.held,
+            list[Any](),
+            FakePeer(),
+        )
+        await wire.send("T")
+        filters = [CountingFilter(codes) for _ in range(4)]
+        for chosen in filters * 5:
+            assert held.hold(held_pull(chosen, answered, peer), 60_000)
+        await send_batch(wire, *["other"] * 10)
+        # Members of a group share their filter, which is asked once for all of them.
+        assert sum(chosen.asked for chosen in filters) == 40
+        assert held.count == 20
+        await send_batch(wire, *["other"] * 40)
+        assert sum(chosen.asked for chosen in filters) == 90
+        await eventually(lambda: held.count == 0)
+        assert len(answered) == 20
+
+
+async def test_pulls_are_answered_for_a_slice_of_a_turn(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        wire, held, answered, peer = (
+            await here.client(),
+            here.broker.context.held,
+            list[Any](),
+            FakePeer(),
+        )
+        await wire.send("T")
+        clock = 0.0
+
+        def answer() -> None:
+            nonlocal clock
+            answered.append(clock)
+            clock += 0.0015  # Each reads for as long as that.
+
+        held._now = lambda: clock
+        for _ in range(7):
+            pull = HeldPull(("T", 0), 1, None, peer, answer)  # type: ignore[arg-type]
+            assert held.hold(pull, 60_000)
+        here.broker.context.store.dispatcher.on_arrival = held._arrived
+        held._arrived("T", 0, 2, 0, 0, None, dict)
+        in_a_turn = []
+        while held.count:
+            before = len(answered)
+            if not before:
+                held.wake()
+            else:
+                await asyncio.sleep(0)
+            in_a_turn.append(len(answered) - before)
+        assert max(in_a_turn) == 2
+        assert len(answered) == 7

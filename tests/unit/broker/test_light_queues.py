@@ -103,3 +103,25 @@ async def test_there_are_only_so_many_light_queues(tmp_path: Path) -> None:
         assert answer.code == ResponseCode.SYSTEM_ERROR
         await wire.send("orders", b"again", **to("%LMQ%a"))
         assert len(await wire.pull("%LMQ%a", consumer_group=GROUP)) == 2
+
+
+async def test_light_queues_and_their_number_outlive_a_restart(tmp_path: Path) -> None:
+    settings = LIGHT | {"maxLmqConsumeQueueNum": 2}
+    async with site(tmp_path, **settings) as here:
+        wire = await here.client()
+        await wire.send("orders", b"first", **to("%LMQ%a", "%LMQ%b"))
+    async with site(tmp_path, **settings) as here:
+        wire = await here.client()
+        await wire.send("orders", b"second", **to("%LMQ%a"))
+        found = await wire.pull("%LMQ%a", consumer_group=GROUP)
+        assert [bytes(record.body) for record in found] == [b"first", b"second"]
+        assert found[-1].properties["INNER_MULTI_QUEUE_OFFSET"] == "1"
+        answer = await wire.send_raw("orders", b"third", **to("%LMQ%c"))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        # One that is deleted makes room for another one.
+        assert here.broker.context.store.clean_unused_light_queue("%LMQ%b")
+        await wire.send("orders", b"third", **to("%LMQ%c"))
+    async with site(tmp_path, **settings) as here:
+        wire = await here.client()
+        found = await wire.pull("%LMQ%c", consumer_group=GROUP)
+        assert [bytes(record.body) for record in found] == [b"third"]

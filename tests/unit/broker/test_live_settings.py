@@ -2,16 +2,19 @@
 
 import asyncio
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from flintmq.broker import BrokerConfig, read_settings, run_broker
 from flintmq.format.wire.codes import RequestCode, ResponseCode
+from flintmq.format.wire.frame import HeaderType
 from flintmq.namesrv import NamesrvConfig, run_namesrv
+from flintmq.remoting import Answer, RemotingClient, Request, RequestTable
 from flintmq.settings import ConfigError, read_properties
 from flintmq.store.config import FlushMode
-from tests.kits.broker.broker_kit import SMALL, Wire, eventually, site
+from tests.kits.broker.broker_kit import SMALL, Wire, consumer, eventually, site
+from tests.kits.broker.remoting_kit import HOST, serving
 from tests.kits.broker.stuck_disk import slow_disk
 
 CHANGES: Final = {
@@ -204,3 +207,39 @@ async def test_an_address_that_is_registered_is_listened_on(tmp_path: Path) -> N
     with pytest.raises(ConfigError, match=r"brokerIP1=203\.0\.113\.9.*bindAddress"):
         async with run_broker(*read_settings(settings)):
             pass
+
+
+async def test_a_key_on_the_black_list_is_not_changed(tmp_path: Path) -> None:
+    async with site(tmp_path, configBlackList="configBlackList;maxMessageSize; regionId") as here:
+        wire = await here.client()
+        before = here.broker.context.config
+        for changes in ("maxMessageSize=2000", "deleteWhen=02\nregionId=elsewhere"):
+            answer = await wire.call(RequestCode.UPDATE_BROKER_CONFIG, None, changes.encode())
+            assert answer.code == ResponseCode.NO_PERMISSION
+            assert "black list" in (answer.remark or "")
+        assert here.broker.context.config == before
+        await change(wire, deleteWhen="02")
+
+
+@pytest.mark.parametrize("kind", ["JSON", "ROCKETMQ"])
+async def test_requests_of_a_broker_are_written_in_its_notation(tmp_path: Path, kind: str) -> None:
+    seen: list[tuple[int, HeaderType]] = []
+
+    def note(request: Request[Any]) -> Answer:
+        seen.append((request.command.code, request.command.serialize_type))
+        return Answer()
+
+    registers, notices = RequestCode.REGISTER_BROKER, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+    async with (
+        serving({registers: note}) as namesrv,
+        site(
+            tmp_path,
+            namesrvAddr=f"{HOST}:{namesrv.ports[0]}",
+            **{"rocketmq.serialize.type": kind},
+        ) as here,
+        RemotingClient(RequestTable({notices: note})) as member,
+    ):
+        wire = Wire(here.broker, member, [])
+        await wire.heartbeat("member", consumer=consumer("g", "T"))
+        await eventually(lambda: {code for code, _ in seen} == {registers, notices})
+    assert {header_type for _, header_type in seen} == {HeaderType[kind]}

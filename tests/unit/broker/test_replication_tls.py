@@ -10,6 +10,7 @@ import pytest
 from flintmq.format.wire.ha_stream import encode_report
 from flintmq.settings import ConfigError
 from flintmq.testing import AsyncEmbeddedCluster
+from tests.kits.broker.access_kit import write_accounts
 from tests.kits.broker.broker_kit import site
 from tests.kits.broker.remoting_kit import eventually
 from tests.kits.broker.tls_kit import Authority
@@ -74,3 +75,31 @@ async def test_without_a_certificate_the_stream_cannot_be_by_tls(tmp_path: Path)
     with pytest.raises(ConfigError, match=r"haUseTLS=true.*tls\.server\.certPath"):
         async with site(tmp_path, haUseTLS="true"):
             pytest.fail("it has started")
+
+
+async def test_slaves_come_from_where_they_may_and_from_nowhere_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with AsyncEmbeddedCluster(replicas=1, haSlaveAddresses="10.1.2.*,10.1.3.4") as cluster:
+        await cluster.send("orders", b"not for everybody")
+        await eventually(lambda: "slave refused, not of haSlaveAddresses" in caplog.text)
+        assert not cluster.broker.context.slaves.links
+        assert cluster.slaves[0].context.store.log.end_offset == 0
+    async with AsyncEmbeddedCluster(replicas=1, haSlaveAddresses="10.1.2.*,127.0.0.1") as cluster:
+        await cluster.send("orders", b"for a slave")
+        await cluster.wait_for_slaves()
+    with pytest.raises(ConfigError, match="haSlaveAddresses=nowhere"):
+        async with site(tmp_path, haSlaveAddresses="nowhere"):
+            pytest.fail("it has started")
+
+
+@pytest.mark.parametrize(
+    "closed", [{}, {"haSlaveAddresses": "10.1.2.3"}, {"bindAddress": "127.0.0.1"}]
+)
+async def test_a_start_with_accounts_and_an_open_stream_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, closed: dict[str, str]
+) -> None:
+    accounts = {"aclEnable": "true", "aclFile": write_accounts(tmp_path / "home")}
+    async with site(tmp_path, **({"bindAddress": "0.0.0.0"} | accounts | closed)):
+        is_said = "whoever connects to the replication port gets every message" in caplog.text
+        assert is_said == (not closed)

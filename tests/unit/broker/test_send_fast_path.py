@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 
 from flintmq.broker.hosts import packed_host
+from flintmq.broker.sending import send_fast_path
+from flintmq.broker.sending.send_fast_path import PART_COUNT_MIN
+from flintmq.format.stored.batch import BatchItem, encode_batch
+from flintmq.format.stored.consume_queue import UNIT_SIZE
 from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.command import Command, decode_command, encode_command
 from flintmq.format.wire.frame import FrameDecoder, HeaderType
@@ -172,19 +176,58 @@ async def test_machine_code_is_loaded_for_many_sends_unless_told_otherwise(
     assert len(asked) == (machine_code == "true")
 
 
-def sends_from(broker: Watched, host: str, count: int) -> list[int]:
+def sends_from(broker: Watched, host: str, count: int, batch: bytes = b"") -> list[int]:
     """Have the broker read some plain sends of a peer at once; return the codes of the answers."""
     connection = fed_connection(broker.site.broker.server)
     transport = MemoryTransport(connection, 5000, host=host)
     connection.connection_made(transport)
-    header = replace(send_header("T"), properties="KEYS\x01k\x02")
+    header, code = send_header("T", batch=bool(batch)), RequestCode.SEND_MESSAGE_V2
+    if batch:
+        code = RequestCode.SEND_BATCH_MESSAGE
+    else:
+        header = replace(header, properties="KEYS\x01k\x02")
     commands = [
-        Command(code=RequestCode.SEND_MESSAGE_V2, opaque=number, ext_fields=header.encode())
+        Command(code=code, opaque=number, ext_fields=header.encode(), body=batch)
         for number in range(count)
     ]
     connection.data_received(b"".join(map(encode_command, commands)))
     answers = FrameDecoder().frames(b"".join(transport.written))
     return [decode_command(frame).code for frame in answers]
+
+
+async def test_no_more_is_stored_in_one_go_than_a_turn_has_time_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(send_fast_path, "GROUP_COUNT_MAX", 16)
+    async with watched(tmp_path, machineCode="false") as broker:
+        assert sends_from(broker, "127.0.0.1", 40) == [0] * 40
+        assert broker.counts == [16, 16, 8]
+
+
+async def test_messages_of_batches_count_as_what_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(send_fast_path, "GROUP_COUNT_MAX", 100)
+    body = encode_batch([BatchItem(0, b"x" * 100, b"")] * 60)
+    async with watched(tmp_path, machineCode="false") as broker:
+        assert sends_from(broker, "127.0.0.1", 5, body) == [0] * 5
+        assert broker.counts == [120, 120, 60]
+
+
+async def test_a_group_that_meets_the_end_of_a_file_is_stored_in_parts(tmp_path: Path) -> None:
+    units, count = 40, 64
+    async with watched(tmp_path, mappedFileSizeConsumeQueue=units * UNIT_SIZE) as broker:
+        assert sends_from(broker, "127.0.0.1", count) == [0] * count
+        alone = count - sum(broker.counts)
+        assert 0 < alone < 2 * PART_COUNT_MIN
+        assert len(broker.counts) <= 2 * count // PART_COUNT_MIN
+        stored: list[Any] = []
+        while len(stored) <= count:
+            stored += await broker.wire.pull("T", queue_offset=len(stored), max_msg_nums=32)
+        assert [one.queue_offset for one in stored] == list(range(count + 1))
+        # In their order, whichever way they went.
+        offsets = [one.physical_offset for one in stored]
+        assert offsets == sorted(offsets)
 
 
 @pytest.mark.parametrize("host", ["::1", "::ffff:192.0.2.1", "fe80::1%lo"])
@@ -238,3 +281,35 @@ async def test_a_broker_that_accepts_sends_later_refuses_until_then(tmp_path: Pa
         broker = Watched(here, wire)
         assert [await broker.send() for _ in range(3)] == [0, 0, 0]
         assert sum(broker.counts) == 2
+
+
+class NeverLoaded:
+    """Stands for machine code that is asked for and never comes."""
+
+    asked = 0
+    loaded = None
+
+    def __init__(self, load: object, *, ask_count: int = 0, program: str = "") -> None:
+        pass
+
+    def get(self) -> None:
+        NeverLoaded.asked += 1
+
+
+@pytest.mark.parametrize(("seconds", "asked"), [(1, 2), (60, 0)])
+def test_a_producer_that_sends_alone_and_much_has_machine_code_loaded(
+    seconds: int, asked: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(send_fast_path, "LoadOnDemand", NeverLoaded)
+    monkeypatch.setattr(send_fast_path, "SHOWN_GROUPS", 4)
+    monkeypatch.setattr(NeverLoaded, "asked", 0)
+
+    async def check() -> None:
+        async with watched(tmp_path) as broker:
+            for _ in range(3):
+                for _ in range(4):
+                    assert await broker.send() == 0
+                broker.site.clock.advance(1000 * seconds)
+
+    run(check())
+    assert NeverLoaded.asked == asked

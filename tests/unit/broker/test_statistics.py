@@ -1,8 +1,11 @@
+import itertools
+
 import pytest
 
 from flintmq.broker.statistics import broker_statistics as module
 from flintmq.broker.statistics.broker_statistics import (
     BROKER_GET_COUNT,
+    ENTER_STEP,
     GROUP_GET_COUNT,
     GROUP_GET_LATENCY,
     GROUP_GET_SIZE,
@@ -15,6 +18,7 @@ from flintmq.broker.statistics.broker_statistics import (
     BrokerStatistics,
     GotQueue,
 )
+from flintmq.remoting.fair_turns import finish
 
 
 @pytest.fixture
@@ -48,7 +52,7 @@ def test_what_was_just_counted_does_not_bring_a_forgotten_topic_back(
 ) -> None:
     statistics.add_put("T", 0, 1, 10)
     get(statistics, "g", 1, 10)
-    statistics.forget_topic("T")
+    finish(statistics.forget_topic("T"))
     assert statistics.get(TOPIC_PUT_COUNT, "T") is None
     assert statistics.get(GROUP_GET_COUNT, "T@g") is None
 
@@ -57,7 +61,7 @@ def test_what_was_just_counted_does_not_bring_a_forgotten_group_back(
     statistics: BrokerStatistics,
 ) -> None:
     get(statistics, "g", 1, 10)
-    statistics.forget_group("g")
+    finish(statistics.forget_group("g"))
     assert statistics.get(GROUP_GET_COUNT, "T@g") is None
 
 
@@ -67,8 +71,10 @@ def test_groups_that_pull_are_counted_up_to_a_limit(
     monkeypatch.setattr(module, "COUNTER_COUNT_MAX", 3)
     for number in range(10):
         get(statistics, f"g{number}", 1, 10)
-    assert statistics.total(GROUP_GET_COUNT) == 1
-    assert statistics.total(BROKER_GET_COUNT) == 10
+    finish(statistics.enter())
+    counted = [one for (name, _), one in statistics.counters() if name == GROUP_GET_COUNT]
+    assert sum(one.value for one in counted) == 1
+    assert statistics.get_total == 10
 
 
 def test_queues_have_counters_of_their_own_unless_they_are_turned_off() -> None:
@@ -95,3 +101,28 @@ def test_a_sample_of_many_counters_can_be_interrupted() -> None:
         statistics.add("SOME_NUMS", f"key-{number}", 1)
     steps = list(statistics.sample())
     assert len(steps) == 2
+
+
+def test_pulls_of_many_groups_are_entered_some_at_a_time(statistics: BrokerStatistics) -> None:
+    for number in range(10 * ENTER_STEP):
+        get(statistics, f"g{number}", 1, 10)
+    # What one counter needs is entered at once, and nothing else.
+    assert numbers(statistics, GROUP_GET_COUNT, "T@g7") == (1, 1)
+    assert statistics.get_total == 10 * ENTER_STEP
+    entered = [len(statistics.counters())]
+    for _ in statistics.sample():
+        entered.append(len(statistics.counters()))
+    per_queue = 5
+    most = max(after - before for before, after in itertools.pairwise(entered))
+    assert most <= per_queue * ENTER_STEP
+    assert entered[-1] == 1 + per_queue * 10 * ENTER_STEP
+
+
+def test_counters_are_forgotten_some_at_a_time(statistics: BrokerStatistics) -> None:
+    for number in range(10 * SAMPLE_STEP):
+        statistics.add("SOME_NUMS", f"T@key-{number}", 1)
+    left = [len(statistics.counters())]
+    for _ in statistics.forget_topic("T"):
+        left.append(len(statistics.counters()))
+    assert max(before - after for before, after in itertools.pairwise(left)) <= SAMPLE_STEP
+    assert left[-1] == 0

@@ -5,6 +5,7 @@ from flintmq.broker.transactions.transaction_check import GROUP, TransactionChec
 from flintmq.format.message_id import decode_offset_id
 from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.command import Command
+from flintmq.format.wire.headers.admin import TopicRequest
 from flintmq.format.wire.headers.send import SendMessageResponse
 from flintmq.format.wire.headers.transaction import (
     CheckTransactionRequest,
@@ -12,6 +13,7 @@ from flintmq.format.wire.headers.transaction import (
     ResumeCheckRequest,
 )
 from tests.kits.broker.broker_kit import START_MS, Site, Wire, eventually, records, site
+from tests.kits.broker.stuck_disk import slow_disk
 
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -125,6 +127,43 @@ async def test_the_producer_is_asked_and_its_answer_counts(tmp_path: Path) -> No
         offsets = here.broker.context.offsets
         end_of_half = here.broker.context.store.max_offset_in_queue(HALF, 0)
         assert offsets.get("CID_RMQ_SYS_TRANS", HALF, 0) == end_of_half
+
+
+async def test_the_half_topic_has_the_group_that_java_lists_and_no_other(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        wire = await here.client()
+        check = TransactionCheck(here.broker.context)
+
+        async def groups() -> list[str]:
+            found = await wire.ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicRequest(topic=HALF))
+            listed: list[str] = found["groupList"]
+            return listed
+
+        check.run()
+        assert await groups() == [], "a check that found nothing commits nothing"
+        await end(wire, await send_half(wire), COMMIT)
+        here.clock.advance(60_000)
+        check.run()
+        assert await groups() == [GROUP]
+
+
+async def test_what_was_put_again_is_waited_for_although_the_next_check_puts_nothing(
+    tmp_path: Path,
+) -> None:
+    async with site(tmp_path, flushDiskType="SYNC_FLUSH") as here:
+        wire = await here.client(RequestCode.CHECK_TRANSACTION_STATE)
+        await wire.heartbeat(producer="producers")
+        await send_half(wire)
+        context = here.broker.context
+        check = TransactionCheck(context)
+        here.clock.advance(60_000)
+        with slow_disk(context.store):
+            assert check.run() == 1
+            check.run()
+            assert context.offsets.get(GROUP, HALF, 0) is None
+        await eventually(lambda: not context.puts.waiting_count)
+        check.run()
+        assert context.offsets.get(GROUP, HALF, 0) == 1
 
 
 async def test_a_transaction_that_is_asked_about_too_often_is_given_up_and_can_be_taken_up_again(

@@ -1,6 +1,7 @@
 """The watchdog counts and logs turns that take long, with what held them."""
 
 import asyncio
+import gc
 import sys
 import threading
 import time
@@ -10,6 +11,10 @@ import pytest
 
 from flintmq.broker.turn_watchdog import (
     CAUSE_COUNT_MAX,
+    COLLECTION,
+    HELD_BUSY,
+    HELD_IDLE,
+    HELD_START,
     LOG_INTERVAL_S,
     LOG_START,
     NOT_OURS,
@@ -109,6 +114,62 @@ async def test_a_loop_that_shows_life_late_is_noted_with_the_place_it_was_in(
     await asyncio.sleep(0)
     assert list(watchdog.by_cause) == ["broker.turn_watchdog.look"]
     assert watchdog.worst_ms == 300
+
+
+@pytest.mark.parametrize(("computed", "cause"), [(0.25, HELD_BUSY), (0.01, HELD_IDLE)])
+async def test_a_turn_in_which_nobody_could_look_is_told_by_its_processor_time(
+    now: Seconds, computed: float, cause: str
+) -> None:
+    processor_time = Seconds()
+    watchdog = TurnWatchdog(50, now=now, processor_time=processor_time)
+    watchdog.look()
+    now.value += 0.3
+    processor_time.value += computed
+    await asyncio.sleep(0)
+    assert list(watchdog.by_cause) == [cause]
+
+
+async def test_the_garbage_collector_is_a_cause_of_its_own(now: Seconds) -> None:
+    watchdog = TurnWatchdog(50, now=now)
+
+    class Slow:
+        """Takes time when it is collected."""
+
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            now.value += 0.3
+
+    Slow()
+    with watchdog.watching():
+        gc.collect()
+    assert COLLECTION in watchdog.by_cause
+    assert watchdog._collects not in gc.callbacks
+
+
+async def test_a_loop_that_is_held_is_told_of_before_it_goes_on(
+    now: Seconds, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A call that never returns, on a disk that is gone, would else be told by nobody."""
+    watchdog = TurnWatchdog(50, now=now)
+    watchdog.look()
+    for _ in range(80):
+        now.value += 0.1
+        watchdog.look()
+    # The loop's own thread looks here: what it is doing is looking.
+    place = "broker.turn_watchdog.look"
+    assert [text for text in caplog.messages if text.startswith(HELD_START)] == [
+        f"{HELD_START}: cause={place} ms={ms}" for ms in (1000, 2000, 4000, 8000)
+    ]
+    assert watchdog.count == 0, "it is counted when it is over"
+    await asyncio.sleep(0)
+    assert logged(caplog) == [f"{LOG_START}: cause={place} ms=8000 count=1 unlogged=0"]
+    # The next one is told of as early as this one.
+    watchdog.look()
+    now.value += 1
+    watchdog.look()
+    assert caplog.messages[-1] == f"{HELD_START}: cause={place} ms=1000"
 
 
 async def test_what_was_measured_by_its_name_is_not_counted_twice(

@@ -53,6 +53,22 @@ def test_the_first_broker_keeps_a_directory_and_others_get_one_beside_it() -> No
     assert paths == [(Path("/logs"),), (Path("/logs-broker-b"),), (Path("/logs-broker-c"),)]
 
 
+def test_the_sizes_of_a_log_are_found_wherever_it_lies(tmp_path: Path) -> None:
+    """Java's files of 1 GiB could not be opened as ours of 128 MiB."""
+    for place, settings in (
+        (tmp_path / "root" / "commitlog", {}),
+        (tmp_path / "logs", {"storePathCommitLog": f"{tmp_path / 'logs'}"}),
+        (tmp_path / "two", {"storePathCommitLog": f"{tmp_path / 'one'}, {tmp_path / 'two'}"}),
+    ):
+        place.mkdir(parents=True)
+        with (place / ("0" * 20)).open("wb") as file:
+            file.truncate(1 << 30)
+        whole = plan(storePathRootDir=str(tmp_path / "root"), **settings)
+        _, store = whole.broker_settings(Member(0), "")
+        assert store.commit_log_file_size == 1 << 30
+        (place / ("0" * 20)).unlink()
+
+
 def test_slaves_get_ports_and_directories_of_their_own() -> None:
     whole = replace(plan(brokerRole="SYNC_MASTER"), broker_port=10911, count=2, replica_count=2)
     ports: set[int] = set()

@@ -157,3 +157,13 @@ def test_a_list_is_cut_without_losing_or_moving_anything(sizes: list[int], limit
 
 def test_several_name_servers_may_be_given() -> None:
     assert ClientOptions(namesrv="a:1;b:2, a:1").name_servers == ("a:1", "b:2")
+
+
+def test_several_unique_ids_go_on_where_single_ones_were() -> None:
+    ids = UniqueIds("10.1.2.3", now_ms=lambda: 1_715_934_615_123)
+    first = ids.next()
+    several = ids.next_ones(0x10001)
+    assert [int(one[-4:], 16) for one in several[:3]] == [1, 2, 3]
+    assert several[-1][-4:] == "0001"
+    assert {one[:-4] for one in several} == {first[:-4]}
+    assert ids.next()[-4:] == "0002"

@@ -120,8 +120,9 @@ async def test_offsets_are_committed_side_by_side() -> None:
         handled.append(message)
 
     async with proxied() as mq:
-        # Two seconds for each queue, one after the other, would be too long.
-        consumer = await push(mq.namesrv, handle, stop_timeout_ms=12_000).start()
+        # Offsets may take half of this.  Two seconds for each queue, one after the other, are more;
+        # the first alone and the others side by side leave room for pieces that come in parts.
+        consumer = await push(mq.namesrv, handle, stop_timeout_ms=28_000).start()
         await eventually(lambda: len(handled) == 2 * QUEUE_COUNT)
         with mq.proxy.delay(1000):
             await consumer.close()

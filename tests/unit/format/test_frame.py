@@ -1,4 +1,5 @@
 import struct
+import tracemalloc
 
 import pytest
 
@@ -10,6 +11,7 @@ from flintmq.format.wire.frame import (
     encode_frame,
     encode_prefix,
 )
+from flintmq.format.wire.partial_frame import TAIL_SIZE_MAX, PartialFrame
 from flintmq.format.wire.remoting_errors import FrameError, LocalProtocolError, RemoteProtocolError
 
 FRAME = Frame(HeaderType.ROCKETMQ, b"head", b"the body")
@@ -108,3 +110,62 @@ def test_the_limit_is_that_of_rocketmq() -> None:
 def test_a_header_has_at_most_24_bits_of_size() -> None:
     with pytest.raises(LocalProtocolError, match="header of 16777216 bytes"):
         encode_prefix(HeaderType.JSON, header_size=1 << 24, body_size=0, frame_size_max=1 << 30)
+
+
+def test_reads_of_a_large_frame_are_not_copied_before_it_is_whole() -> None:
+    chunk_size, chunk_count = 256 << 10, 32
+    body_size = chunk_size * chunk_count
+    prefix = encode_prefix(HeaderType.JSON, header_size=4, body_size=body_size)
+    chunks = [bytes([number]) * chunk_size for number in range(chunk_count)]
+    decoder = FrameDecoder()
+    assert list(decoder.frames(prefix[:3])) == []
+    assert list(decoder.frames(prefix[3:] + b"head")) == []
+    tracemalloc.start()
+    try:
+        for chunk in chunks[:-1]:
+            assert list(decoder.frames(chunk)) == []
+        _, most_size = tracemalloc.get_traced_memory()
+        assert most_size < chunk_size // 8
+        assert decoder.pending_size == len(prefix) + 4 + body_size - chunk_size
+        tracemalloc.reset_peak()
+        (frame,) = decoder.frames(chunks[-1] + WIRE[:9])
+        _, most_size = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # The body is made once; the last chunk is cut in two before.
+    assert most_size < body_size + 3 * chunk_size
+    assert frame == Frame(HeaderType.JSON, b"head", b"".join(chunks))
+    assert decoder.pending_size == 9
+
+
+def test_a_large_frame_that_is_only_announced_takes_no_memory() -> None:
+    tracemalloc.start()
+    try:
+        decoder = FrameDecoder()
+        assert list(decoder.frames(struct.pack(">iI", FRAME_SIZE_MAX - 4, 100))) == []
+        _, most_size = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most_size < 4096
+
+
+def test_a_large_frame_that_comes_byte_by_byte_is_no_object_for_each_byte() -> None:
+    partial = PartialFrame(frame_size=4 * TAIL_SIZE_MAX, body_at=9)
+    for number in range(3 * TAIL_SIZE_MAX + 5):
+        partial.add(bytes([number & 255]))
+    assert partial.piece_count == 4
+    assert partial.missing_size == TAIL_SIZE_MAX - 5
+    partial.add(bytes(partial.missing_size))
+    head, body = partial.split()
+    assert head == bytes(range(9))
+    assert len(body) == 4 * TAIL_SIZE_MAX - 9
+    assert body[: 3 * TAIL_SIZE_MAX - 4][-1] == 4
+
+
+def test_a_large_frame_of_an_impossible_header_is_refused_at_its_start() -> None:
+    for start in (struct.pack(">iI", 1 << 20, 2 << 24), struct.pack(">iI", 1 << 20, 1 << 20)):
+        for cut in (0, 5):
+            decoder = FrameDecoder()
+            with pytest.raises(FrameError):  # noqa: PT012 - either of the two may raise
+                list(decoder.frames(start[:cut]))
+                list(decoder.frames(start[cut:] + bytes(100)))

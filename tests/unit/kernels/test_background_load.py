@@ -1,13 +1,22 @@
 """Optional modules are loaded in the background, once they are worth it."""
 
+import gc
 import subprocess
 import threading
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from flintmq.kernels import background_load
 from flintmq.kernels import compile_ahead as compile_ahead_module
-from flintmq.kernels.background_load import THREAD_NAME, LoadOnDemand
+from flintmq.kernels.background_load import (
+    THREAD_NAME,
+    LoadOnDemand,
+    freeze_loaded,
+    load_ahead,
+)
 
 
 def join_loading() -> None:
@@ -112,3 +121,108 @@ def test_a_real_process_compiles_and_is_not_asked_again(
     assert compile_ahead_module.compile_ahead(program)
     assert compile_ahead_module.compile_ahead(program)
     assert (tmp_path / "times").read_text() == "x"
+
+
+@pytest.fixture
+def wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget what other tests have made."""
+    monkeypatch.setattr(background_load, "_wanted", weakref.WeakSet())
+
+
+@pytest.mark.usefixtures("wanted")
+def test_what_was_compiled_before_is_loaded_before_anybody_asks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    compiling = Compiling(monkeypatch, tmp_path)
+    assert compile_ahead_module.compile_ahead("import it")
+    loads: list[str] = []
+    loaders = [
+        LoadOnDemand(lambda: loads.append("it"), program="import it"),
+        LoadOnDemand(lambda: loads.append("more"), ask_count=1),
+        LoadOnDemand(lambda: loads.append("never"), ask_count=0, program="import it"),
+    ]
+    load_ahead().join()
+    assert sorted(loads) == ["it", "more"]
+    for _ in range(background_load.ASK_COUNT):
+        loaders[0].get()
+    join_loading()
+    load_ahead().join()
+    assert sorted(loads) == ["it", "more"]
+    assert len(compiling.programs) == 1
+
+
+@pytest.mark.usefixtures("wanted")
+def test_what_was_never_compiled_waits_until_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    compiling = Compiling(monkeypatch, tmp_path)
+    first = LoadOnDemand(lambda: "it", ask_count=1, program="import it")
+    second = LoadOnDemand(lambda: "more", ask_count=1)
+    load_ahead().join()
+    assert (first.loaded, second.loaded) == (None, None)
+    assert compiling.programs == []
+    first.get()
+    join_loading()
+    join_loading()  # The thread that waited has begun another one.
+    assert first.loaded == "it"
+
+
+@pytest.fixture
+def collector() -> Iterator[None]:
+    """Leave the garbage collector as it was found."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(background_load, "_freezes", False)
+        yield
+    gc.unfreeze()
+    gc.enable()
+
+
+@pytest.mark.usefixtures("collector")
+def test_the_garbage_collector_does_not_look_at_what_is_being_loaded() -> None:
+    seen: list[bool] = []
+
+    def load() -> str:
+        seen.append(gc.isenabled())
+        return "it"
+
+    gc.unfreeze()
+    first, second = LoadOnDemand(load, ask_count=1), LoadOnDemand(load, ask_count=1)
+    first.get(), second.get()
+    join_loading()
+    assert seen == [False, False]
+    assert gc.isenabled()
+    # A program that has frozen nothing may not want it.
+    assert gc.get_freeze_count() == 0
+
+
+@pytest.mark.usefixtures("collector")
+def test_a_server_freezes_what_was_loaded_with_what_its_start_has_loaded() -> None:
+    kept: list[list[object]] = []
+
+    def load() -> str:
+        kept.extend([] for _ in range(2000))
+        return "it"
+
+    freeze_loaded()
+    before = gc.get_freeze_count()
+    LoadOnDemand(load, ask_count=1).get()
+    join_loading()
+    assert gc.get_freeze_count() >= before + 1000
+
+
+@pytest.mark.usefixtures("collector")
+def test_nobody_counts_what_is_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: counted.append(1))
+    freeze_loaded()
+    LoadOnDemand(lambda: "it", ask_count=1).get()
+    join_loading()
+    assert not counted
+
+
+@pytest.mark.usefixtures("collector")
+def test_a_collector_that_somebody_else_has_paused_stays_so() -> None:
+    gc.disable()
+    LoadOnDemand(lambda: "it", ask_count=1).get()
+    join_loading()
+    assert not gc.isenabled()

@@ -4,7 +4,7 @@ import functools
 import logging
 import threading
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,9 @@ from flintmq.format.wire.command import Command
 from flintmq.format.wire.headers import namesrv as headers
 from flintmq.format.wire.headers.codec import Header
 from flintmq.model import DataVersion, TopicConfig
+from flintmq.model.routes import QueueData
 from flintmq.namesrv import Namesrv, NamesrvConfig, route_processors, run_namesrv
+from flintmq.namesrv.routes import RouteTable
 from flintmq.remoting import RemotingClient
 from flintmq.settings.metrics_settings import MetricsExporter
 from tests.kits.broker.broker_kit import SMALL, eventually, site
@@ -181,6 +183,29 @@ async def test_nobody_waits_for_a_large_registration_and_each_counts_in_its_turn
         assert [one.code for one in await asyncio.gather(first, second, third)] == [0, 0, 0]
         found = loads_body((await asker.route("T")).body)
         assert found["queueDatas"][0]["readQueueNums"] == 3
+
+
+async def test_very_many_topics_are_taken_in_some_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken_in: list[int] = []
+    put = RouteTable.put_queues
+
+    def noted(table: RouteTable, name: str, queues: Mapping[str, QueueData]) -> None:
+        taken_in.append(len(queues))
+        put(table, name, queues)
+
+    monkeypatch.setattr(RouteTable, "put_queues", noted)
+    monkeypatch.setattr(route_processors, "TOPICS_AT_ONCE_MAX", 100)
+    async with namesrv(tmp_path) as asker:
+        topics = [TopicConfig(name=f"topic-{number}") for number in range(450)]
+        for version, expected in ((1, 450), (1, 450), (2, 900)):
+            body = encode_registration(topics, DataVersion(version, version))
+            answer = await asker.call(RequestCode.REGISTER_BROKER, registration(body), body)
+            assert answer.code == ResponseCode.SUCCESS
+            assert (max(taken_in), sum(taken_in)) == (100, expected)
+        for number in (0, 99, 100, 449):
+            assert (await asker.route(f"topic-{number}")).code == ResponseCode.SUCCESS
 
 
 async def test_a_broker_learns_whether_it_has_to_register(tmp_path: Path) -> None:

@@ -1,12 +1,17 @@
 """Queues and index made anew are those the engine wrote."""
 
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from flintmq.format.stored.consume_queue import PRE_BLANK, UNIT_SIZE
 from flintmq.offline import OutputError, RebuildReport, SizeOptions, find_store, rebuild
+from flintmq.offline.derive import DerivedQueue
+from flintmq.offline.rebuild import SYNC_EACH_MAX, WAITING_SIZE_MAX, QueueWriter
+from flintmq.store.files.interface import MappedRegion
+from flintmq.store.files.local_files import LocalFiles
 from flintmq.store.message_store import MessageStore
 from flintmq.testing.clock import ManualClock
 from tests.kits.store.offline_stores import (
@@ -144,6 +149,85 @@ def test_lost_records_leave_blank_units_as_recovery_does(tmp_path: Path) -> None
     differing = [name for name in kept if made[name] != kept[name]]
     assert len(differing) == 1
     assert made[differing[0]].count(PRE_BLANK) == 1
+
+
+class CountedFiles(LocalFiles):
+    """Counts how often a file is opened, to be written or to be synced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: Counter[Path] = Counter()
+        self.calls: Counter[str] = Counter()
+
+    def create(self, path: Path, size: int, *, reserve: bool = True) -> MappedRegion:
+        self.opened[path] += 1
+        return super().create(path, size, reserve=reserve)
+
+    def open(self, path: Path, *, read_only: bool = False) -> MappedRegion:
+        self.opened[path] += 1
+        return super().open(path, read_only=read_only)
+
+    def sync(self, path: Path) -> None:
+        self.calls["sync"] += 1
+        super().sync(path)
+
+    def sync_below(self, path: Path) -> None:
+        self.calls["sync_below"] += 1
+        super().sync_below(path)
+
+
+def fed(writer: QueueWriter, queue: DerivedQueue, count: int) -> None:
+    """Hand on so many units, one at a time."""
+    for _ in range(count):
+        queue.units[:] = bytes([queue.next % 256]) * UNIT_SIZE
+        queue.next += 1
+        writer.take(queue)
+        queue.first = queue.next
+
+
+@pytest.mark.parametrize("waiting_max", [WAITING_SIZE_MAX, 1000, 0])
+def test_queues_get_the_same_units_however_long_these_wait(
+    tmp_path: Path, waiting_max: int
+) -> None:
+    layout = find_store(make_store(tmp_path / "store"))
+    files = CountedFiles()
+    report = RebuildReport(output=tmp_path / "out")
+    writer = QueueWriter(report.output, layout, files, report, waiting_size_max=waiting_max)
+    per_file = layout.queue_file_size // UNIT_SIZE
+    kept, anew = DerivedQueue("kept", 0, 3), DerivedQueue("anew", 0, 0)
+    for queue in (kept, anew):
+        writer.begin(queue)
+        fed(writer, queue, per_file)
+    assert writer.jump(anew, 0, 0)
+    anew.first = anew.next = 0
+    fed(writer, anew, 2)
+    writer.finish()
+    units = PRE_BLANK * 3 + b"".join(bytes([at]) * UNIT_SIZE for at in range(3, per_file + 3))
+    expected = {
+        "kept/0/" + f"{0:020}": units[: layout.queue_file_size],
+        "kept/0/" + f"{layout.queue_file_size:020}": units[layout.queue_file_size :],
+        "anew/0/" + f"{0:020}": bytes(UNIT_SIZE) + b"\1" * UNIT_SIZE,
+    }
+    made = content(tmp_path / "out")
+    assert made == {
+        name: data.ljust(layout.queue_file_size, b"\0") for name, data in sorted(expected.items())
+    }
+    is_opened_once = set(files.opened.values()) == {1}
+    assert is_opened_once == (waiting_max == WAITING_SIZE_MAX)
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_thousands_of_files_are_synced_by_one_call(tmp_path: Path, extra: int) -> None:
+    layout = find_store(make_store(tmp_path / "store"))
+    files = CountedFiles()
+    writer = QueueWriter(tmp_path / "out", layout, files, RebuildReport(output=tmp_path / "out"))
+    for number in range(SYNC_EACH_MAX + extra):
+        queue = DerivedQueue(f"topic-{number}", 0, 0)
+        writer.begin(queue)
+        fed(writer, queue, 1)
+    writer.finish()
+    each = {"sync": SYNC_EACH_MAX}
+    assert files.calls == ({"sync_below": 1} if extra else each)
 
 
 def test_a_topic_that_was_made_anew_has_only_its_new_units(tmp_path: Path) -> None:

@@ -88,6 +88,8 @@ async def test_what_is_not_gathered_is_processed_behind_what_was() -> None:
 class TakesAll:
     """Says that it has handled all of every read, and notes how often it was asked."""
 
+    is_ready = False
+
     def __init__(self) -> None:
         self.count = 0
 

@@ -358,3 +358,61 @@ async def test_a_call_without_an_answer_times_out() -> None:
             await client.call(address, RequestCode.LOCK_BATCH_MQ, timeout_ms=50)
         answer = await client.call(address, ECHO, None, b"later", timeout_ms=PATIENT_MS)
         assert answer.body == b"later"
+
+
+async def test_what_a_peer_asks_behind_work_it_waits_for_is_handled_after_it() -> None:
+    done = asyncio.get_running_loop().create_future()
+    seen: list[bytes] = []
+
+    def wait(asked: Request[NoFields]) -> None:
+        asked.connection.wait_for(done)
+        done.add_done_callback(lambda _: asked.answer(Answer()))
+
+    def note(asked: Request[NoFields]) -> Answer:
+        seen.append(asked.body)
+        return Answer(parts=[asked.body])
+
+    table = {RequestCode.LOCK_BATCH_MQ: wait, RequestCode.UNLOCK_BATCH_MQ: note}
+    code = RequestCode.UNLOCK_BATCH_MQ
+    async with (
+        serving(table) as server,
+        RawClient.connect(server.ports[0]) as peer,
+        RawClient.connect(server.ports[0]) as other,
+    ):
+        await peer.send(request(1, code=RequestCode.LOCK_BATCH_MQ), request(2, b"a", code=code))
+        await eventually(lambda: len(server.connections) == 2)
+        # What comes in later reads waits too, and is not read without end.
+        for number in range(3, 40):
+            await peer.send(request(number, bytes(50_000), code=code))
+            await other.send(request(number, b"other"))
+            assert (await other.receive()).body == b"other"
+        assert seen == []
+        done.set_result(None)
+        answers = [await peer.receive() for _ in range(1, 40)]
+    assert [answer.opaque for answer in answers] == list(range(1, 40))
+
+
+async def test_a_peer_that_waits_for_two_works_goes_on_after_both() -> None:
+    works: list[asyncio.Future[None]] = []
+
+    def wait(asked: Request[NoFields]) -> Answer:
+        works.extend(asyncio.get_running_loop().create_future() for _ in range(2))
+        for work in works:
+            asked.connection.wait_for(work)
+        return Answer()
+
+    async with (
+        serving({RequestCode.LOCK_BATCH_MQ: wait}) as server,
+        RawClient.connect(server.ports[0]) as peer,
+        RawClient.connect(server.ports[0]) as other,
+    ):
+        await peer.send(request(1, code=RequestCode.LOCK_BATCH_MQ), request(2, b"behind"))
+        assert (await peer.receive()).opaque == 1
+        behind = asyncio.ensure_future(peer.receive())
+        for work in works:
+            for number in range(8):
+                await other.send(request(number, b"other"))
+                assert (await other.receive()).body == b"other"
+            assert not behind.done()
+            work.set_result(None)
+        assert (await behind).body == b"behind"

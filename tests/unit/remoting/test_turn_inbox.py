@@ -1,18 +1,20 @@
 """What a turn of the loop brought from all connections is handled together."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pytest
 
 from flintmq.format.wire.codes import RequestCode
 from flintmq.format.wire.command import Command, encode_command
+from flintmq.format.wire.frame import FrameDecoder, encode_frame
 from flintmq.remoting import Answer, Connection, RemotingServer, Request
 from flintmq.remoting import turn_inbox as module
 from flintmq.remoting.fair_turns import FairTurns
 from flintmq.remoting.limits import Limits
 from flintmq.remoting.received_request import ReceivedRequest
-from flintmq.remoting.request_table import RequestSource, RequestTable
+from flintmq.remoting.request_table import ReadHandler, RequestSource, RequestTable
 from flintmq.remoting.turn_inbox import TurnInbox
 from tests.kits.broker.hostile_peer import MemoryTransport
 
@@ -46,7 +48,9 @@ class Gathering:
 class Here:
     """A server with an inbox and some connections that are fed by hand."""
 
-    def __init__(self, count: int, *, turns: bool = False) -> None:
+    def __init__(
+        self, count: int, *, turns: bool = False, reads: ReadHandler | None = None
+    ) -> None:
         self.bulk = Gathering()
         self.processed: list[bytes] = []
 
@@ -54,12 +58,12 @@ class Here:
             self.processed.append(request.body)
             return Answer()
 
-        table = RequestTable({CODE: process, ALONE: process}, bulk={CODE: self.bulk})
+        table = RequestTable({CODE: process, ALONE: process}, bulk={CODE: self.bulk}, reads=reads)
         server = RemotingServer(table, limits=Limits())
         # Without turns an inbox keeps all reads.
         self.clock = 0.0
         server.turns = FairTurns(now=lambda: self.clock) if turns else None
-        server.inbox = TurnInbox(server)
+        server.inbox = self.inbox = TurnInbox(server)
         self.connections = [Connection(server) for _ in range(count)]
         self.transports = [
             MemoryTransport(one, 5000 + number) for number, one in enumerate(self.connections)
@@ -158,3 +162,183 @@ async def test_reads_are_kept_for_a_while_once_two_connections_are_busy() -> Non
         await asyncio.sleep(0)
     here.feed(0, b"e")
     assert here.bulk.groups[-1] == [b"e"]
+
+
+class Walking:
+    """A read handler that takes frames from the start of a read while it knows their bodies."""
+
+    def __init__(self, known: bytes, *, is_ready: bool = True) -> None:
+        self.is_ready = is_ready
+        self.offered: list[list[bytes]] = []
+        self.walked = 0
+        self._known = known
+
+    def take(self, reads: Sequence[tuple[RequestSource, bytes]]) -> Sequence[int]:
+        self.offered.append([data for _, data in reads])
+        handled = []
+        for connection, data in reads:
+            size = 0
+            for frame in FrameDecoder().frames(data):
+                if frame.body == b"fatal":
+                    raise ZeroDivisionError
+                if frame.body != self._known:
+                    break
+                size += len(encode_frame(frame))
+                self.walked += 1
+                connection.send_all([frame.body])
+            handled.append(size)
+        return handled
+
+
+async def test_a_small_read_that_came_alone_is_handled_by_machine_code_that_is_ready() -> None:
+    walking = Walking(b"a")
+    here = Here(1, turns=True, reads=walking)
+    here.feed(0, b"a")
+    here.feed(0, b"a", b"b", b"a")
+    assert walking.walked == 2
+    assert here.bulk.groups == [[b"b", b"a"]]
+    assert here.written() == [[b"a", b"aba"]]
+
+
+async def test_a_small_read_is_not_offered_to_machine_code_that_is_not_ready() -> None:
+    walking = Walking(b"a", is_ready=False)
+    here = Here(1, turns=True, reads=walking)
+    here.feed(0, b"a")
+    assert not walking.offered
+    here.feed(0, b"b" * 2000)
+    assert len(walking.offered) == 1
+    assert here.bulk.groups == [[b"a"], [b"b" * 2000]]
+
+
+async def test_a_small_read_that_begins_within_a_frame_is_joined_with_what_came_before() -> None:
+    walking = Walking(b"a")
+    here = Here(1, turns=True, reads=walking)
+    frame = encode_command(Command(code=CODE, body=b"a"))
+    here.connections[0].data_received(frame + frame[:9])
+    here.connections[0].data_received(frame[9:])
+    assert walking.walked == 2
+    assert here.written() == [[b"a", b"a"]]
+
+
+async def test_whoever_sends_nothing_known_is_offered_only_now_and_then() -> None:
+    walking = Walking(b"a")
+    here = Here(1, turns=True, reads=walking)
+    for _ in range(module.UNKNOWN_READS_MIN + module.UNKNOWN_READS):
+        here.feed(0, b"b")
+    assert len(walking.offered) == module.UNKNOWN_READS_MIN
+    here.feed(0, b"a")
+    here.feed(0, b"a")
+    assert walking.walked == 2
+
+
+async def test_a_connection_whose_small_read_fails_in_machine_code_is_closed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    here = Here(1, turns=True, reads=Walking(b"a"))
+    here.feed(0, b"fatal")
+    assert here.transports[0].is_closing()
+    assert "requests could not be handled" in caplog.text
+
+
+@pytest.mark.parametrize("turns", [False, True], ids=["crowded", "calm"])
+async def test_one_large_read_of_a_connection_is_enough_for_a_turn(turns: bool) -> None:
+    here = Here(2, turns=turns)
+    here.feed(0, bytes(module.LARGE_READ_SIZE))
+    # Even where nobody else is busy: the loop would read on before it asks whether somebody is.
+    assert not here.bulk.groups
+    here.feed(1, b"small")
+    assert [transport.is_reading() for transport in here.transports] == [False, True]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert [transport.is_reading() for transport in here.transports] == [True, True]
+    assert [len(written) for written in here.written()] == [1, 1]
+
+
+async def test_a_turn_brings_a_bounded_number_of_large_reads_and_each_connection_has_its_own() -> (
+    None
+):
+    count, most = 7, module.LARGE_READS_MAX
+    here = Here(count)
+    reads = [0] * count
+    for number in range(count):
+        here.feed(number, bytes(module.LARGE_READ_SIZE))
+    in_a_turn: list[int] = []
+    while min(reads) < 3 and len(in_a_turn) < 100:
+        await asyncio.sleep(0)
+        # The loop asks all sockets that it may read from.
+        ready = [number for number in range(count) if here.transports[number].is_reading()]
+        in_a_turn.append(len(ready))
+        for number in ready:
+            reads[number] += 1
+            here.feed(number, bytes(module.LARGE_READ_SIZE))
+    assert max(in_a_turn) == most
+    assert max(reads) - min(reads) <= 1
+    # No turn is wasted while somebody waits.
+    assert in_a_turn.count(0) <= 2
+
+
+async def test_connections_that_may_bring_much_are_not_all_asked_in_one_turn() -> None:
+    count, most = 5, module.LARGE_READS_MAX
+    here = Here(count)
+    for number in range(count):
+        here.feed(number, bytes(module.LARGE_READ_SIZE))
+    for _ in range(count):
+        await asyncio.sleep(0)
+    assert all(transport.is_reading() for transport in here.transports)
+    # All have been idle since; now they bring much again, and the loop asks one after the other.
+    for number in range(most):
+        here.feed(number, bytes(module.LARGE_READ_SIZE))
+    assert not any(transport.is_reading() for transport in here.transports)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    # Those that were not asked are next.
+    reading = [number for number in range(count) if here.transports[number].is_reading()]
+    assert len(reading) == most
+    assert min(reading) >= most
+
+
+async def test_a_connection_whose_large_request_was_left_over_waits_for_its_turn_to_be_read() -> (
+    None
+):
+    here = Here(4, turns=True)
+    here.feed(0, b"one")
+    here.feed(1, b"crowded")
+    await asyncio.sleep(0)
+    for number in range(4):
+        here.feed(number, bytes(module.LARGE_READ_SIZE), b"rest", code=ALONE)
+    in_a_turn: list[int] = []
+    before = 0
+    while before < 4 and len(in_a_turn) < 20:
+        await asyncio.sleep(0)
+        now = sum(transport.is_reading() for transport in here.transports)
+        in_a_turn.append(now - before)
+        before = now
+    assert before == 4
+    assert max(in_a_turn) <= module.LARGE_READS_MAX
+
+
+async def test_a_connection_with_something_left_is_read_from_when_that_is_handled() -> None:
+    here = Here(2, turns=True)
+    here.feed(0, b"one")
+    here.feed(1, b"crowded")
+    await asyncio.sleep(0)
+    size = module.LARGE_READ_SIZE + 1
+    # The body is more than a slice takes in, so what follows it waits for the next turn.
+    here.feed(0, bytes(size), b"rest", code=ALONE)
+    assert not here.transports[0].is_reading()
+    here.inbox.handle()
+    assert here.processed[-1] == bytes(size)
+    assert not here.transports[0].is_reading()
+    for _ in range(4):
+        await asyncio.sleep(0)
+    assert here.processed[-1] == b"rest"
+    assert here.transports[0].is_reading()
+
+
+async def test_a_connection_that_is_lost_meanwhile_is_not_read_from() -> None:
+    here = Here(2)
+    here.feed(0, bytes(module.LARGE_READ_SIZE))
+    here.connections[0].connection_lost(None)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not here.transports[0].is_reading()

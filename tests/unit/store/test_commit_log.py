@@ -18,7 +18,7 @@ def files() -> SimulatedFiles:
 
 def make_log(files: SimulatedFiles, *, durable_reads: bool = False) -> CommitLog:
     mapped = MappedFileQueue(LOG, SIZE, files=files, clock=files.clock)
-    return CommitLog(mapped, durable_reads=durable_reads)
+    return CommitLog(mapped, durable_reads=durable_reads, clock=files.clock)
 
 
 def append(log: CommitLog, size: int) -> int:

@@ -22,6 +22,9 @@ from flintmq.store.errors import (
     StoreLoadError,
     StoreLockedError,
 )
+from flintmq.store.files import local_files, local_region
+from flintmq.store.files.file_map import UNTRACKED_FROM, UntrackedMap, map_file
+from flintmq.store.files.file_system_sync import sync_file_system
 from flintmq.store.files.interface import (
     DiskUsage,
     Files,
@@ -42,12 +45,17 @@ class Place(NamedTuple):
     root: Path
 
 
-@pytest.fixture(params=["local", "simulated"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    if request.param == "local":
-        yield Place(LocalFiles(), tmp_path)
-    else:
+@pytest.fixture(params=["local", "untracked", "simulated"])
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Place]:
+    if request.param == "untracked":
+        # As in a process that has many descriptors open.
+        monkeypatch.setattr(local_region, "map_file", UntrackedMap)
+    if request.param == "simulated":
         yield Place(SimulatedFiles(), ROOT)
+    else:
+        yield Place(LocalFiles(), tmp_path)
 
 
 def test_a_new_file_is_zeros_of_the_wanted_size(place: Place) -> None:
@@ -224,6 +232,7 @@ def test_missing_things_are_told_apart_from_failures(place: Place) -> None:
     calls: list[Callable[[], object]] = [
         lambda: place.files.sync(path),
         lambda: place.files.sync_directory(path),
+        lambda: place.files.sync_below(path),
         lambda: place.files.rename(path, place.root / "other"),
         lambda: place.files.write(path / "below", b""),
     ]
@@ -239,6 +248,7 @@ def test_a_file_is_no_directory_and_a_directory_no_file(place: Place) -> None:
     calls: list[Callable[[], object]] = [
         lambda: place.files.list(place.root / "file"),
         lambda: place.files.sync_directory(place.root / "file"),
+        lambda: place.files.sync_below(place.root / "file"),
         lambda: place.files.make_directory(place.root / "file" / "below"),
         lambda: place.files.create(place.root / "file" / "below", SIZE),
         lambda: place.files.read(place.root / "directory"),
@@ -371,6 +381,58 @@ def test_a_file_that_is_only_read_needs_one_descriptor_at_most(tmp_path: Path) -
     assert open_descriptors(tmp_path / "file") == of_the_map + 1
     region.close()
     assert open_descriptors(tmp_path / "file") == 0
+
+
+def test_maps_of_many_files_need_few_descriptors(tmp_path: Path) -> None:
+    """Ten thousand queues had ten thousand descriptors besides their own."""
+    files = LocalFiles(descriptors_max=8)
+    regions = [files.create(tmp_path / str(number), SIZE) for number in range(UNTRACKED_FROM + 200)]
+    links = list(Path("/proc/self/fd").iterdir())
+    kept = sum(link.is_symlink() and link.readlink().parent == tmp_path for link in links)
+    assert kept <= UNTRACKED_FROM + 8
+    for number, region in enumerate(regions):
+        region.view[:4] = number.to_bytes(4)
+        region.sync()
+    for number, region in enumerate(regions):
+        region.close()
+        assert files.read(tmp_path / str(number))[:4] == number.to_bytes(4)
+
+
+def test_a_file_can_be_mapped_when_its_descriptor_is_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dup(descriptor: int) -> int:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    LocalFiles().write(tmp_path / "file", b"content")
+    monkeypatch.setattr(os, "dup", dup)
+    with (tmp_path / "file").open("rb") as file:
+        assert bytes(map_file(file.fileno(), 7, read_only=True).view) == b"content"
+
+
+def test_a_file_that_cannot_be_mapped_is_an_error(tmp_path: Path) -> None:
+    LocalFiles().write(tmp_path / "file", b"content")
+    with (tmp_path / "file").open("rb") as file:
+        assert bytes(UntrackedMap(file.fileno(), 7, read_only=True).view) == b"content"
+        with pytest.raises(PermissionError):
+            UntrackedMap(file.fileno(), 7, read_only=False)
+
+
+def test_an_untracked_map_lives_as_long_as_its_last_reader(tmp_path: Path) -> None:
+    LocalFiles().write(tmp_path / "file", b"content" * 1000)
+
+    def is_mapped() -> bool:
+        return str(tmp_path / "file") in Path("/proc/self/maps").read_text()
+
+    with (tmp_path / "file").open("rb") as file:
+        mapped = UntrackedMap(file.fileno(), 7000, read_only=True)
+    reader = mapped.view[7:14]
+    with pytest.raises(BufferError):
+        mapped.close()
+    assert is_mapped()
+    assert bytes(reader) == b"content"
+    del reader
+    assert not is_mapped()
 
 
 def test_a_reserved_file_has_its_blocks_and_an_unreserved_one_has_none(tmp_path: Path) -> None:
@@ -668,3 +730,48 @@ def test_a_new_file_is_in_memory_once_it_is_written(place: Place) -> None:
     assert region.view == b"x" * SIZE
     # Nobody who asked keeps the map.
     region.close()
+
+
+class _SyncedOneByOne(LocalFiles):
+    """Notes what is synced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.synced: list[Path] = []
+
+    def sync(self, path: Path) -> None:
+        self.synced.append(path)
+        super().sync(path)
+
+    def sync_directory(self, path: Path) -> None:
+        self.synced.append(path)
+        super().sync_directory(path)
+
+
+@pytest.mark.parametrize("has_call", [True, False])
+def test_where_no_call_syncs_a_file_system_each_file_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_call: bool
+) -> None:
+    monkeypatch.setattr(local_files, "sync_file_system", lambda _: has_call)
+    files = _SyncedOneByOne()
+    path = tmp_path / "topic" / "0" / "file"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"units")
+    files.sync_below(tmp_path)
+    expected = [] if has_call else [path, path.parent, path.parent.parent, tmp_path]
+    assert sorted(files.synced) == sorted(expected)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such call")
+def test_linux_syncs_a_file_system_in_one_call(tmp_path: Path) -> None:
+    with tmp_path.joinpath("file").open("wb") as file:
+        assert sync_file_system(file.fileno())
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        sync_file_system(file_descriptor_that_is_closed())
+
+
+def file_descriptor_that_is_closed() -> int:
+    reader, writer = os.pipe()
+    os.close(writer)
+    os.close(reader)
+    return reader

@@ -512,6 +512,34 @@ def test_messages_that_expired_before_they_were_due_are_counted_and_passed(
         assert bodies(store)[0].startswith(f"{least}.")
 
 
+def test_a_log_file_is_kept_while_delayed_messages_wait_in_it(
+    files: SimulatedFiles, clock: ManualClock
+) -> None:
+    """A message that was given back waited for ten seconds, and went with its log file."""
+
+    def expire(store: MessageStore) -> None:
+        store.dispatch()
+        store.checkpoint()
+        store.retention.request_manual_delete()
+        clock.advance(60_000)
+        store.retention.step(clock.now_ms())
+
+    with open_store(files, clock, file_reserved_hours=0) as store:
+        put(store, 18, "in two hours")
+        for _ in range(20):
+            put(store, 1, "x" * 1000)
+        expire(store)
+        assert store.log.min_offset == 0
+        clock.advance(2 * 3_600_000)
+        store.schedule.deliver_due()
+        expire(store)
+        assert store.log.min_offset == 0, "a crash would deliver them again"
+        store.schedule.persist()
+        expire(store)
+        assert store.log.min_offset == 16_384
+        assert "in two hours" in bodies(store)
+
+
 # -- who -------------------------------------------------------------------------------------
 
 

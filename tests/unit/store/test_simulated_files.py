@@ -123,6 +123,16 @@ def test_a_new_name_needs_its_directory_synced(files: SimulatedFiles) -> None:
     assert {content(image) for image in images(files)} == {b"abc"}
 
 
+def test_all_below_a_directory_can_be_made_durable_at_once(files: SimulatedFiles) -> None:
+    paths = [ROOT / name / "0" / "file" for name in ("a", "b")]
+    for path in paths:
+        files.make_directory(path.parent)
+        files.write(path, path.parts[-3].encode())
+    files.sync_below(ROOT)
+    for image in images(files):
+        assert [image.read(path) for path in paths] == [b"a", b"b"]
+
+
 def test_a_removed_name_may_come_back(files: SimulatedFiles) -> None:
     durable(files, b"abc")
     files.remove(PATH)

@@ -6,6 +6,7 @@ The stream of a master can begin anywhere, so it serves to look at single places
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from flintmq.broker.failover.name_server_look import FailoverError
@@ -15,6 +16,7 @@ from flintmq.format.stored.record import Blank, check_record
 from flintmq.format.wire.ha_stream import TransferDecoder, encode_report
 
 if TYPE_CHECKING:
+    from flintmq.remoting.tls_files import WatchedContext
     from flintmq.store.log.commit_log import CommitLog
 
 WINDOW_SIZE: Final = 64 << 10
@@ -26,37 +28,54 @@ TIMEOUT_S: Final = 15
 CHUNK_SIZE: Final = 256 << 10
 
 
-async def read_master(address: str, offset: int, size: int) -> bytes:
-    """Return ``size`` bytes of a master's log, fewer if it ends before.
+@dataclass(frozen=True, slots=True)
+class MasterStream:
+    """The replication port of a master, of which single places are read."""
 
-    Raises FailoverError if the master does not answer.
-    """
-    offset, asked = max(offset, WHOLE_LOG), max(offset, WHOLE_LOG)
-    found = bytearray()
-    decoder = TransferDecoder()
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(*parse_address(address))
-            try:
-                writer.write(encode_report(offset))
-                while len(found) < size:
-                    chunk = await reader.read(CHUNK_SIZE)
-                    if not chunk:
-                        raise FailoverError(f"{address} refuses to stream from {asked}")
-                    for at, piece in decoder.feed(memoryview(chunk)):
-                        if at != asked + len(found):
-                            raise FailoverError(f"{address} streams from {at} instead of {asked}")
-                        if not piece and found:
-                            return bytes(found)
-                        found += piece
-            finally:
-                writer.close()
-    except (OSError, TimeoutError) as error:
-        raise FailoverError(f"{address} does not stream its log: {error or 'no answer'}") from error
-    return bytes(found[:size])
+    address: str
+    tls: WatchedContext | None = None
+
+    async def read(self, offset: int, size: int) -> bytes:
+        """Return ``size`` bytes of a master's log, fewer if it ends before.
+
+        Raises FailoverError if the master does not answer.
+        """
+        offset = max(offset, WHOLE_LOG)
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                host, port = parse_address(self.address)
+                context = None if self.tls is None else await self.tls.current()
+                reader, writer = await asyncio.open_connection(
+                    host, port, ssl=context, server_hostname=None if context is None else host
+                )
+                try:
+                    writer.write(encode_report(offset))
+                    return await self._received(reader, offset, size)
+                finally:
+                    # Nobody waits for a farewell of TLS.
+                    writer.transport.abort()
+        except (OSError, TimeoutError) as error:
+            raise FailoverError(
+                f"{self.address} does not stream its log: {error or 'no answer'}"
+            ) from error
+
+    async def _received(self, reader: asyncio.StreamReader, begin: int, size: int) -> bytes:
+        found = bytearray()
+        decoder = TransferDecoder()
+        while len(found) < size:
+            chunk = await reader.read(CHUNK_SIZE)
+            if not chunk:
+                raise FailoverError(f"{self.address} refuses to stream from {begin}")
+            for at, piece in decoder.feed(memoryview(chunk)):
+                if at != begin + len(found):
+                    raise FailoverError(f"{self.address} streams from {at} instead of {begin}")
+                if not piece and found:
+                    return bytes(found)
+                found += piece
+        return bytes(found[:size])
 
 
-async def common_end(log: CommitLog, master: MasterRange, address: str) -> int:
+async def common_end(log: CommitLog, master: MasterRange, stream: MasterStream) -> int:
     """Return where the own log and that of a master part, at the end of a record of the own."""
     start = max(log.min_offset, master.start)
     limit = min(log.end_offset, master.end)
@@ -67,24 +86,26 @@ async def common_end(log: CommitLog, master: MasterRange, address: str) -> int:
     while same_end == start:
         begin = max(start, limit - size - WINDOW_SIZE)
         end = min(begin + WINDOW_SIZE, limit)
-        if await _first_difference(log, address, begin, end) is None:
+        if await _first_difference(log, stream, begin, end) is None:
             same_end = end
         elif begin == start:
             break
         size = max(size * STEP_FACTOR, WINDOW_SIZE)
     while same_end < limit:
         stop = min(same_end + SCAN_SIZE, limit)
-        different = await _first_difference(log, address, same_end, stop)
+        different = await _first_difference(log, stream, same_end, stop)
         if different is not None:
             return _record_end(log, different)
         same_end = stop
     return _record_end(log, limit)
 
 
-async def _first_difference(log: CommitLog, address: str, begin: int, end: int) -> int | None:
+async def _first_difference(
+    log: CommitLog, stream: MasterStream, begin: int, end: int
+) -> int | None:
     """Return the first offset in a range at which the logs differ."""
     own_begin = max(begin, WHOLE_LOG)
-    theirs = await read_master(address, own_begin, end - own_begin)
+    theirs = await stream.read(own_begin, end - own_begin)
     ours = read_own(log, own_begin, end - own_begin)
     if theirs == ours:
         return None

@@ -10,8 +10,9 @@ from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.remoting import RemotingClient
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from flintmq.format.wire.command import Command
     from flintmq.remoting.tls_files import WatchedContext
 
 TIMEOUT_MS: Final = 5000
@@ -23,16 +24,21 @@ class FailoverError(FlintError):
 
 
 async def registered_master(
-    namesrvs: Sequence[str], broker_name: str, *, tls: WatchedContext | None = None
+    namesrvs: Sequence[str],
+    broker_name: str,
+    *,
+    tls: WatchedContext | None = None,
+    prepare: Callable[[Command], None] | None = None,
 ) -> str | None:
     """Return the address of the master of a group, None if no name server has one.
 
-    Every name server has to answer: one that is not asked may be the one that knows.
+    Every name server has to answer: one that is not asked may be the one that knows.  ``prepare``
+    finishes the requests, which a name server with access control wants to be signed.
     """
     if not namesrvs:
         raise FailoverError("no name server is known: namesrvAddr is not set, and -n not given")
     found = None
-    async with RemotingClient(tls=tls) as client:
+    async with RemotingClient(tls=tls, prepare=prepare) as client:
         for namesrv in namesrvs:
             try:
                 answer = await client.call(

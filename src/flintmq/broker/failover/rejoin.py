@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from flintmq.broker.failover.log_compare import common_end
+from flintmq.broker.failover.log_compare import MasterStream, common_end
 from flintmq.broker.failover.name_server_look import FailoverError, registered_master
+from flintmq.broker.own_requests import own_requests
 from flintmq.broker.replication.master_link import MasterRange
 from flintmq.format.host import parse_address
 from flintmq.format.stored.record import Blank, check_record
@@ -21,10 +22,12 @@ from flintmq.store.log_cut import cut_log
 from flintmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from flintmq.broker.config import BrokerConfig
+    from flintmq.format.wire.command import Command
+    from flintmq.remoting.tls_files import WatchedContext
     from flintmq.store.config import StoreConfig
 
 TIMEOUT_MS: Final = 5000
@@ -54,15 +57,28 @@ class NewMaster:
     address: str
     ha_address: str
     log: MasterRange
+    stream_tls: WatchedContext | None = None
+    """How its stream is read where it is one by TLS."""
 
 
-async def find_master(broker: BrokerConfig, store: StoreConfig) -> NewMaster:
-    """Ask name servers for the master of this broker's group, and the master for its log."""
+async def find_master(
+    broker: BrokerConfig,
+    store: StoreConfig,
+    *,
+    sign: Callable[[Command], None] | None = None,
+) -> NewMaster:
+    """Ask name servers for the master of this broker's group, and the master for its log.
+
+    ``sign`` signs the requests where the broker has no account for that.
+    """
     tls = outgoing_tls(broker, use_tls=broker.use_tls)
-    address = await registered_master(broker.namesrv_addresses, broker.name, tls=tls)
+    prepare = own_requests(broker, sign=sign)
+    address = await registered_master(
+        broker.namesrv_addresses, broker.name, tls=tls, prepare=prepare
+    )
     if address is None:
         raise FailoverError(f"no name server knows a master of {broker.name}")
-    async with RemotingClient(tls=tls) as client:
+    async with RemotingClient(tls=tls, prepare=prepare) as client:
         answer = await client.call(
             address, RequestCode.GET_BROKER_RUNTIME_INFO, timeout_ms=TIMEOUT_MS
         )
@@ -77,7 +93,12 @@ async def find_master(broker: BrokerConfig, store: StoreConfig) -> NewMaster:
     except (KeyError, TypeError, ValueError) as error:
         raise BodyError("runtime info without the range of the log") from error
     ha_address = store.ha_master_address or f"{host}:{ha_port}"
-    return NewMaster(address, ha_address, MasterRange(max(start, 0), max(end, 0)))
+    return NewMaster(
+        address,
+        ha_address,
+        MasterRange(max(start, 0), max(end, 0)),
+        outgoing_tls(broker, use_tls=True) if broker.ha_use_tls else None,
+    )
 
 
 class Rejoining:
@@ -105,7 +126,8 @@ class Rejoining:
                 f"this broker would drop all it has; keep what {self._store.config.root} has "
                 f"(flintmq store dump shows it), and begin with an empty directory"
             )
-        begin = await common_end(log, self._master.log, self._master.ha_address)
+        stream = MasterStream(self._master.ha_address, self._master.stream_tls)
+        begin = await common_end(log, self._master.log, stream)
         found = Surplus(begin, log.end_offset)
         for file in log.files_from(begin):
             at = max(begin, file.first_offset)

@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING, Protocol
 from flintmq.store.reading.message_filter import MessageFilter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 
 class PullFilter(MessageFilter, Protocol):
     """A message filter that also judges messages which have just been dispatched."""
+
+    @property
+    def arrival_codes(self) -> Collection[int] | None:
+        """The tags codes that it wants of new messages; None if it looks at more than those."""
+        ...
 
     def matches_arrival(
         self, tags_code: int, read_properties: Callable[[], Mapping[str, str]]

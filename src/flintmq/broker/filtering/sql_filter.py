@@ -28,6 +28,9 @@ class SqlFilter:
 
     __slots__ = ("_bits", "_born_ms", "_expression", "scan_count_max")
 
+    arrival_codes: Final = None
+    """It looks at properties."""
+
     def __init__(
         self,
         expression: CompiledExpression,
@@ -68,6 +71,8 @@ class RetryFilter:
 
     __slots__ = ("_filter_of", "_tags")
 
+    arrival_codes: Final = None
+    """It looks at properties."""
     scan_count_max = SCAN_COUNT_MAX // 8
 
     def __init__(

@@ -42,6 +42,7 @@ def counter_source(context: BrokerContext) -> FamilySource:
 
     def read(make: FamilyMaker) -> FamilySteps:
         families = _CounterFamilies(context, make)
+        yield from context.statistics.enter()
         for number, ((name, key), counter) in enumerate(context.statistics.counters()):
             add = families.by_name.get(name)
             if add is not None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from flintmq.broker.processors.consume_progress import GroupProgress
+from flintmq.broker.processors.request_bodies import BODY_AT_ONCE_MAX
 from flintmq.broker.statistics.broker_statistics import GROUP_GET_COUNT
 from flintmq.broker.tables.offset_table import SEPARATOR
 from flintmq.format.wire.bodies.delays import DelayProgress
-from flintmq.format.wire.bodies.dialect import dumps_body, dumps_in_steps, loads_body
+from flintmq.format.wire.bodies.dialect import BodyError, dumps_body, dumps_in_steps, loads_body
 from flintmq.format.wire.bodies.groups import group_from_json, group_to_json
 from flintmq.format.wire.bodies.heartbeat import subscription_to_json
 from flintmq.format.wire.bodies.topics import version_to_json
@@ -46,17 +48,22 @@ class GroupProcessor:
 
     def put(self, request: Request[NoFields]) -> Answer:
         """Create a group or replace its configuration."""
+        if len(request.body) > BODY_AT_ONCE_MAX:
+            raise BodyError(f"a group of {len(request.body)} bytes")
         self._context.groups.put(group_from_json(loads_body(request.body)))
         return Answer()
 
-    def delete(self, request: Request[DeleteGroupRequest]) -> Answer:
+    async def delete(self, request: Request[DeleteGroupRequest]) -> Answer:
         """Forget a group and, if told so, its offsets."""
         name = request.header.group_name
         self._context.groups.delete(name)
         if request.header.remove_offset:
             self._context.offsets.remove_group(name)
-        self._context.statistics.forget_group(name)
         self._context.fetched.forget_group(name)
+        # It goes on though whoever asked for it is gone.
+        forgetting = self._context.statistics.forget_group(name)
+        cause = "counters of a deleted group"
+        await asyncio.shield(self._context.turns.run(forgetting, cause, request.connection))
         return Answer()
 
     async def all_configs(self, request: Request[NoFields]) -> Answer:

@@ -12,7 +12,7 @@ from flintmq.broker.pulling.pull_admission import (
     suggested_broker,
 )
 from flintmq.broker.statistics.broker_statistics import GotQueue
-from flintmq.broker.waiting.held_pulls import PULL_SIZE, HeldPull
+from flintmq.broker.waiting.held_pull import PULL_SIZE, HeldPull
 from flintmq.format.wire.codes import ResponseCode
 from flintmq.format.wire.headers.pull import PullMessageRequest, PullMessageResponse
 from flintmq.remoting import Answer, RefusedError, Request

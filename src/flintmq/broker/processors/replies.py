@@ -15,6 +15,7 @@ from flintmq.format.wire.headers.send import SendAnswer, SendMessageRequest, Sen
 from flintmq.model.message import PutMessage
 from flintmq.model.property_names import PUSH_REPLY_TIME, REPLY_TO_CLIENT
 from flintmq.remoting import Answer, RefusedError, Request
+from flintmq.remoting.refusal_counts import WAITING_REPLIES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -43,6 +44,7 @@ class ReplyProcessor:
         # The body is let go of as of any request that waits, so it is kept and counted here.
         body, properties = request.body, request.header.properties or ""
         if self._waiting_size + len(body) + len(properties) > WAITING_SIZE_MAX:
+            self._context.refused.note(WAITING_REPLIES)
             raise RefusedError(
                 ResponseCode.SYSTEM_BUSY,
                 f"[OVERLOAD]replies of {self._waiting_size} bytes wait for their clients",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from flintmq.broker.statistics.broker_statistics import BROKER_GET_COUNT, BROKER_PUT_COUNT
 from flintmq.format.wire.codes import PROTOCOL_VERSION
 
 if TYPE_CHECKING:
@@ -29,10 +28,10 @@ def runtime_info(context: BrokerContext) -> dict[str, str]:
         "brokerVersion": str(PROTOCOL_VERSION),
         "msgPutTotalYesterdayMorning": str(today.put_yesterday),
         "msgPutTotalTodayMorning": str(today.put_today),
-        "msgPutTotalTodayNow": str(context.statistics.total(BROKER_PUT_COUNT)),
+        "msgPutTotalTodayNow": str(context.statistics.put_total),
         "msgGetTotalYesterdayMorning": str(today.get_yesterday),
         "msgGetTotalTodayMorning": str(today.get_today),
-        "msgGetTotalTodayNow": str(context.statistics.total(BROKER_GET_COUNT)),
+        "msgGetTotalTodayNow": str(context.statistics.get_total),
         # One event loop does it all: what waits, waits for the disk, or for its turn.
         "sendThreadPoolQueueSize": str(context.puts.waiting_count + context.late_sends.count),
         "sendThreadPoolQueueCapacity": str(config.send_queue_capacity),

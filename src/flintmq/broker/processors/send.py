@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from flintmq.broker.sending.batch_bodies import unpacked_batch
+from flintmq.broker.sending.batch_bodies import (
+    is_packed,
+    items_flag,
+    unpacked,
+    unpacked_at_once,
+)
 from flintmq.broker.sending.put_answers import PUT_CODES, put_remark
 from flintmq.broker.sending.received_messages import received_message
 from flintmq.broker.sending.received_properties import received_properties
@@ -24,9 +31,12 @@ from flintmq.model.property_names import TRAN_MSG
 from flintmq.model.topics import DLQ_PREFIX, RETRY_PREFIX
 from flintmq.remoting import Answer, RefusedError, Request
 from flintmq.remoting.processors import failed
+from flintmq.remoting.refusal_counts import WAITING_SENDS
 from flintmq.store.results import PutStatus
 
 if TYPE_CHECKING:
+    import asyncio
+
     from flintmq.broker.context import BrokerContext
     from flintmq.broker.sending.send_admission import AdmittedSend
     from flintmq.format.wire.headers.send_back import SendBackRequest
@@ -50,6 +60,10 @@ def reconsume_times_max(
     return group.retry_max_times
 
 
+def _unpacking_failed(error: CompressionError) -> RefusedError:
+    return RefusedError(ResponseCode.MESSAGE_ILLEGAL, f"batch refused: {error}")
+
+
 class SendProcessor:
     """Stores what clients send."""
 
@@ -61,6 +75,8 @@ class SendProcessor:
         """Store a message or batch; the answer may have to wait for the disk."""
         late = self._context.late_sends
         header = request.header
+        if header.batch and is_packed(request.body, header.sys_flag):
+            return self._send_packed(request)
         try:
             if late.count and not late.is_retrying:
                 check_disk(self._context)
@@ -69,7 +85,9 @@ class SendProcessor:
             admitted = admit_send(self._context, header)
             result = self._put(request, admitted)
         except RefusedError as refusal:
-            return Answer(refusal.code, self._shared_answer().header, refusal.remark)
+            return self._refusal(refusal)
+        if header.batch:
+            self._context.hold_back(request.connection)
         if result.ok and result.wait_for_flush:
             self._context.puts.when_done(
                 result,
@@ -79,29 +97,77 @@ class SendProcessor:
         if (
             result.status is PutStatus.CREATE_MAPPED_FILE_FAILED
             and self._context.store.is_next_file_late
-            and (late.wait_on() if late.is_retrying else self._hold(request))
         ):
-            return None
+            if late.wait_on() if late.is_retrying else self._hold(request):
+                return None
+            self._context.refused.note(WAITING_SENDS)
         return self._answer(result, header.topic, admitted.queue_id)
 
     def _hold(self, request: Request[SendMessageRequest]) -> bool:
         """Have a send wait for the next file of the log, unless too many do."""
         body = request.body
 
-        def retry() -> None:
-            # The connection has let go of the body, as of any request that is answered later.
-            request.command.body = body
-            try:
-                answer = self.send(request)
-            except Exception as error:
-                answer = failed(request.command.code, error)
-            finally:
-                request.command.body = b""
-            if answer is not None:
-                request.answer(answer)
-
         size = len(body) + len(request.header.properties or "")
+        retry = functools.partial(self._send_later, request, body)
         return self._context.late_sends.hold(size, retry)
+
+    def _send_later(self, request: Request[SendMessageRequest], body: bytes) -> None:
+        """Store and answer a send that had to wait."""
+        # The connection has let go of the body, as of any request that is answered later.
+        request.command.body = body
+        try:
+            answer = self.send(request)
+        except Exception as error:
+            answer = failed(request.command.code, error)
+        finally:
+            request.command.body = b""
+        if answer is not None:
+            request.answer(answer)
+
+    # -- unpacking ---------------------------------------------------------------------------
+
+    def _send_packed(self, request: Request[SendMessageRequest]) -> Answer | None:
+        """Store a batch that is compressed as a whole, unpacked now or in a thread."""
+        context, header, body = self._context, request.header, request.body
+        limit = context.store.config.max_message_size
+        try:
+            # Nothing is unpacked in vain.
+            admit_send(context, header)
+            check_batch(header)
+            items = unpacked_at_once(body, header.sys_flag, limit=limit)
+        except RefusedError as refusal:
+            return self._refusal(refusal)
+        except CompressionError as error:
+            return self._refusal(_unpacking_failed(error))
+        flag = header.sys_flag
+        request.header = replace(header, sys_flag=items_flag(flag))
+        if items is not None:
+            request.command.body = items
+            return self.send(request)
+        if context.packed_sends.hold(
+            request.connection,
+            len(body),
+            functools.partial(unpacked, body, flag, limit=limit),
+            functools.partial(self._send_unpacked, request),
+        ):
+            return None
+        context.refused.note(WAITING_SENDS)
+        return self._refusal(
+            RefusedError(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]too many packed batches wait")
+        )
+
+    def _send_unpacked(
+        self, request: Request[SendMessageRequest], items: asyncio.Future[bytes]
+    ) -> None:
+        """Store a batch that was unpacked in a thread, or tell why it was not."""
+        error = items.exception()
+        if error is None:
+            self._send_later(request, items.result())
+        elif isinstance(error, CompressionError):
+            request.answer(self._refusal(_unpacking_failed(error)))
+        else:
+            assert isinstance(error, Exception)
+            request.answer(failed(request.command.code, error))
 
     # -- storing -----------------------------------------------------------------------------
 
@@ -144,12 +210,7 @@ class SendProcessor:
             text=text,
             store_host=self._context.store_host,
         )
-        store = self._context.store
-        try:
-            batch = unpacked_batch(batch, limit=store.config.max_message_size)
-        except CompressionError as error:
-            raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, f"batch refused: {error}") from error
-        return store.put_batch(batch)
+        return self._context.store.put_batch(batch)
 
     def _target_of(self, request: Request[SendMessageRequest], queue_id: int) -> tuple[str, int]:
         """Return topic and queue of a message; one that was tried too often is a dead letter."""
@@ -176,6 +237,9 @@ class SendProcessor:
         if config is not self._shared.config:
             self._shared = SharedAnswer.of(config)
         return self._shared
+
+    def _refusal(self, refusal: RefusedError) -> Answer:
+        return Answer(refusal.code, self._shared_answer().header, refusal.remark)
 
     def _answer(self, result: PutResult, topic: str, queue_id: int) -> Answer:
         shared = self._shared_answer()

@@ -5,18 +5,13 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Final
 
-from flintmq.broker.processors.access import AccessProcessor
-from flintmq.broker.processors.broker_admin import BrokerProcessor
 from flintmq.broker.processors.clients import ClientProcessor
-from flintmq.broker.processors.forwarding import ForwardingProcessor
-from flintmq.broker.processors.groups import GroupProcessor
+from flintmq.broker.processors.known_requests import KnownRequests
 from flintmq.broker.processors.offsets import OffsetProcessor
 from flintmq.broker.processors.pull import PullProcessor
-from flintmq.broker.processors.query import QueryProcessor
 from flintmq.broker.processors.replies import ReplyProcessor
 from flintmq.broker.processors.send import SendProcessor
 from flintmq.broker.processors.send_back import SendBackProcessor
-from flintmq.broker.processors.topics import TopicProcessor
 from flintmq.broker.processors.transactions import TransactionProcessor
 from flintmq.broker.pulling.pull_fast_path import PullFastPath
 from flintmq.broker.sending.send_fast_path import SendFastPath
@@ -42,10 +37,11 @@ if TYPE_CHECKING:
 def request_table(context: BrokerContext) -> RequestTable:
     """Return who handles the requests of a broker, by their codes."""
     access, sends = context.access, SendFastPath(context)
+    pulls = PullFastPath(context, PullProcessor(context).read_after_all)
     return RequestTable(
         processors(context),
-        bulk=bulk_handlers(context, sends),
-        reads=None if context.is_slave else sends,
+        bulk=bulk_handlers(context, sends, pulls),
+        reads=KnownRequests(pulls, None if context.is_slave else sends),
         admit=admit_all if access is None else access.admit,
         shed=OldRequests(lambda: context.config, context.refused),
         latencies=context.latencies,
@@ -54,7 +50,7 @@ def request_table(context: BrokerContext) -> RequestTable:
 
 def processors(context: BrokerContext) -> dict[int, Processor]:
     """Return the processors of a broker by request code."""
-    found = _messages(context) | _clients(context) | _administration(context) | _access(context)
+    found = _messages(context) | _clients(context) | _operators(context)
     for code in found.keys() - _SENT_TO.keys():
         found[code] = _without_body(found[code])
     guard = SavedAnswers(context.topics, context.groups).guard
@@ -154,9 +150,10 @@ _REFUSED_BY_SLAVES: Final = {
 """What a slave says instead of changing anything that only its master may change."""
 
 
-def bulk_handlers(context: BrokerContext, sends: SendFastPath) -> dict[int, BulkHandler]:
+def bulk_handlers(
+    context: BrokerContext, sends: SendFastPath, pulls: PullFastPath
+) -> dict[int, BulkHandler]:
     """Return the bulk handlers of a broker by request code; all else goes to processors only."""
-    pulls = PullFastPath(context, PullProcessor(context).read_after_all)
     if context.is_slave:
         return {RequestCode.PULL_MESSAGE: pulls}
     return {
@@ -167,7 +164,7 @@ def bulk_handlers(context: BrokerContext, sends: SendFastPath) -> dict[int, Bulk
 
 
 def _messages(context: BrokerContext) -> dict[int, Processor]:
-    send, pull, query = SendProcessor(context), PullProcessor(context), QueryProcessor(context)
+    send, pull = SendProcessor(context), PullProcessor(context)
     back, transactions = SendBackProcessor(context), TransactionProcessor(context)
     replies, offsets = ReplyProcessor(context), OffsetProcessor(context)
     return {
@@ -181,9 +178,6 @@ def _messages(context: BrokerContext) -> dict[int, Processor]:
         RequestCode.RESUME_CHECK_HALF_MESSAGE: transactions.resume_check,
         RequestCode.PULL_MESSAGE: pull.pull,
         RequestCode.LITE_PULL_MESSAGE: pull.pull,
-        RequestCode.QUERY_MESSAGE: query.by_key,
-        RequestCode.VIEW_MESSAGE_BY_ID: query.by_offset,
-        RequestCode.QUERY_CONSUME_QUEUE: query.queue_units,
         RequestCode.QUERY_CONSUMER_OFFSET: offsets.query,
         RequestCode.UPDATE_CONSUMER_OFFSET: offsets.update,
         RequestCode.GET_MAX_OFFSET: offsets.maximum,
@@ -194,7 +188,7 @@ def _messages(context: BrokerContext) -> dict[int, Processor]:
 
 
 def _clients(context: BrokerContext) -> dict[int, Processor]:
-    clients, forwarding = ClientProcessor(context), ForwardingProcessor(context)
+    clients = ClientProcessor(context)
     return {
         RequestCode.HEART_BEAT: clients.heartbeat,
         RequestCode.UNREGISTER_CLIENT: clients.unregister,
@@ -202,57 +196,64 @@ def _clients(context: BrokerContext) -> dict[int, Processor]:
         RequestCode.CHECK_CLIENT_CONFIG: clients.check_config,
         RequestCode.LOCK_BATCH_MQ: clients.lock,
         RequestCode.UNLOCK_BATCH_MQ: clients.unlock,
-        RequestCode.GET_CONSUMER_RUNNING_INFO: forwarding.running_info,
-        RequestCode.CONSUME_MESSAGE_DIRECTLY: forwarding.consume_directly,
-        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: forwarding.reset_offset,
-        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: forwarding.consumer_status,
     }
 
 
-def _access(context: BrokerContext) -> dict[int, Processor]:
-    access = AccessProcessor(context)
-    return {
-        RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: access.update_account,
-        RequestCode.DELETE_ACL_CONFIG: access.delete_account,
-        RequestCode.GET_BROKER_CLUSTER_ACL_INFO: access.versions,
-        RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: access.update_white_addresses,
-        RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG: access.configuration,
-    }
+OPERATOR_CODES: Final = (
+    RequestCode.QUERY_MESSAGE,
+    RequestCode.VIEW_MESSAGE_BY_ID,
+    RequestCode.QUERY_CONSUME_QUEUE,
+    RequestCode.GET_CONSUMER_RUNNING_INFO,
+    RequestCode.CONSUME_MESSAGE_DIRECTLY,
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+    RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
+    RequestCode.DELETE_ACL_CONFIG,
+    RequestCode.GET_BROKER_CLUSTER_ACL_INFO,
+    RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+    RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
+    RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.DELETE_TOPIC_IN_BROKER,
+    RequestCode.GET_ALL_TOPIC_CONFIG,
+    RequestCode.GET_TOPIC_CONFIG,
+    RequestCode.GET_TOPIC_STATS_INFO,
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+    RequestCode.CLEAN_UNUSED_TOPIC,
+    RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP,
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
+    RequestCode.GET_CONSUMER_CONNECTION_LIST,
+    RequestCode.GET_PRODUCER_CONNECTION_LIST,
+    RequestCode.GET_ALL_PRODUCER_INFO,
+    RequestCode.GET_CONSUME_STATS,
+    RequestCode.GET_BROKER_CONSUME_STATS,
+    RequestCode.QUERY_CONSUME_TIME_SPAN,
+    RequestCode.QUERY_CORRECTION_OFFSET,
+    RequestCode.CLONE_GROUP_OFFSET,
+    RequestCode.GET_ALL_CONSUMER_OFFSET,
+    RequestCode.GET_ALL_DELAY_OFFSET,
+    RequestCode.GET_BROKER_CONFIG,
+    RequestCode.UPDATE_BROKER_CONFIG,
+    RequestCode.GET_BROKER_RUNTIME_INFO,
+    RequestCode.VIEW_BROKER_STATS_DATA,
+    RequestCode.DELETE_EXPIRED_COMMITLOG,
+)
+"""The requests of operators and their tools."""
 
 
-def _administration(context: BrokerContext) -> dict[int, Processor]:
-    topics, groups, broker = (
-        TopicProcessor(context),
-        GroupProcessor(context),
-        BrokerProcessor(context),
-    )
-    return {
-        RequestCode.UPDATE_AND_CREATE_TOPIC: topics.create,
-        RequestCode.DELETE_TOPIC_IN_BROKER: topics.delete,
-        RequestCode.GET_ALL_TOPIC_CONFIG: topics.all_configs,
-        RequestCode.GET_TOPIC_CONFIG: topics.config,
-        RequestCode.GET_TOPIC_STATS_INFO: topics.stats,
-        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: topics.system_topics,
-        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: topics.consumed_by,
-        RequestCode.CLEAN_UNUSED_TOPIC: topics.clean_unused,
-        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: topics.clean_expired,
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: groups.put,
-        RequestCode.DELETE_SUBSCRIPTIONGROUP: groups.delete,
-        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: groups.all_configs,
-        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: groups.config,
-        RequestCode.GET_CONSUMER_CONNECTION_LIST: groups.consumer_connections,
-        RequestCode.GET_PRODUCER_CONNECTION_LIST: groups.producer_connections,
-        RequestCode.GET_ALL_PRODUCER_INFO: groups.all_producers,
-        RequestCode.GET_CONSUME_STATS: groups.consume_stats,
-        RequestCode.GET_BROKER_CONSUME_STATS: groups.broker_consume_stats,
-        RequestCode.QUERY_CONSUME_TIME_SPAN: groups.time_span,
-        RequestCode.QUERY_CORRECTION_OFFSET: groups.correction_offset,
-        RequestCode.CLONE_GROUP_OFFSET: groups.clone_offset,
-        RequestCode.GET_ALL_CONSUMER_OFFSET: groups.all_offsets,
-        RequestCode.GET_ALL_DELAY_OFFSET: groups.delay_offsets,
-        RequestCode.GET_BROKER_CONFIG: broker.get_config,
-        RequestCode.UPDATE_BROKER_CONFIG: broker.update_config,
-        RequestCode.GET_BROKER_RUNTIME_INFO: broker.runtime,
-        RequestCode.VIEW_BROKER_STATS_DATA: broker.stats,
-        RequestCode.DELETE_EXPIRED_COMMITLOG: broker.delete_expired_log,
-    }
+def _operators(context: BrokerContext) -> dict[int, Processor]:
+    """Return the processors of what operators ask; they are loaded at the first such request."""
+
+    @functools.cache
+    def loaded() -> dict[int, Processor]:
+        from flintmq.broker.processors.operator_table import operator_processors
+
+        return operator_processors(context)
+
+    def late(code: int) -> Processor:
+        return lambda request: loaded()[code](request)
+
+    return {code: late(code) for code in OPERATOR_CODES}

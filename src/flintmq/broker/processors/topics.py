@@ -58,10 +58,13 @@ class TopicProcessor:
         topic = request.header.topic
         self._check_name(topic)
         self._context.topics.delete(topic)
-        self._context.statistics.forget_topic(topic)
         self._context.fetched.forget_topic(topic)
-        await self._forget(self._unused_queues(topic))
+        await self._forget(self._deleted(topic))
         return Answer()
+
+    def _deleted(self, topic: str) -> Steps[ForgottenQueues]:
+        yield from self._context.statistics.forget_topic(topic)
+        return (yield from self._unused_queues(topic))
 
     def _unused_queues(self, topic: str = "") -> Steps[ForgottenQueues]:
         is_live = self._context.topics.__contains__

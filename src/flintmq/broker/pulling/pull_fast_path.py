@@ -14,6 +14,7 @@ import functools
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from flintmq.broker.pulling.known_pull import KnownPull
 from flintmq.broker.pulling.pull_admission import (
     COMMIT_OFFSET,
     SUBSCRIPTION,
@@ -21,24 +22,26 @@ from flintmq.broker.pulling.pull_admission import (
     admit_pull,
     suggested_broker,
 )
-from flintmq.broker.pulling.pulled_answer import encode_json_answer, encode_pulled_answer
+from flintmq.broker.pulling.pull_loading import COMPILED_PROGRAM, load_compiled_pulls
+from flintmq.broker.pulling.pulled_answer import encode_pulled_answer
 from flintmq.broker.statistics.broker_statistics import GotQueue
-from flintmq.broker.waiting.held_pulls import PULL_SIZE, HeldPull
+from flintmq.broker.waiting.held_pull import PULL_SIZE, HeldPull
 from flintmq.format.errors import FormatError
 from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.command import Command
 from flintmq.format.wire.frame import HeaderType
 from flintmq.format.wire.headers.pull import PullMessageRequest
 from flintmq.format.wire.remoting_errors import LocalProtocolError
+from flintmq.kernels.background_load import LoadOnDemand
 from flintmq.remoting import RefusedError
 from flintmq.remoting.processors import send_answer
 from flintmq.store.results import GetStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from flintmq.broker.context import BrokerContext
-    from flintmq.broker.pulling.pull_admission import AdmittedPull
+    from flintmq.broker.pulling.compiled_pulls import CompiledPulls
     from flintmq.model.subscription import Subscription
     from flintmq.remoting import Answer, ReceivedRequest
     from flintmq.remoting.request_table import RequestSource
@@ -48,6 +51,20 @@ KNOWN_PULL_COUNT_MAX: Final = 8192
 
 KNOWN_TEXT_LENGTH_MAX: Final = 1024
 """Characters of all fields of a kind that is remembered, and of its subscription."""
+
+COMPILED_ASK_COUNT: Final = 2048
+"""Pulls of known kinds after which machine code is loaded, if it was not loaded ahead."""
+ANSWERED_SIZE_MAX: Final = 2 << 20
+"""Bytes of answers that machine code's pulls of one turn lead to; the rest of it goes one by one,
+which ends with the time of a turn."""
+LEARNED_COUNT_MAX: Final = 64
+LEARN_PERIOD_S: Final = 1.0
+"""So many headers are looked at in so long a time: clients can make up headers as they like."""
+SHOWN_COUNT_MAX: Final = 4
+SHOWN_PERIOD_S: Final = 60.0
+"""Of pulls of one kind so many headers are looked at in so long a time."""
+OFFERED_READS: Final = 64
+"""Reads of a connection that are offered to machine code after one that has brought a pull."""
 
 _REQUIRED: Final = (
     "consumerGroup",
@@ -75,28 +92,6 @@ _ONCE_MORE: Final = frozenset({GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_W
 """Nothing was found, but there is more behind it."""
 
 
-class KnownPull(NamedTuple):
-    """A kind of pull that was admitted."""
-
-    kind: tuple[str | None, ...]
-    based_on: tuple[object, ...]
-    """What its admission depends on, as it was then."""
-    group: str
-    topic: str
-    queue_id: int
-    count_max: int
-    admitted: AdmittedPull
-    commits: bool
-    hold_ms: int | None
-    """How long it may be held if there is nothing; None: not at all."""
-    held_size: int
-    is_registered: bool
-    """Whether the subscription is the one of the group's heartbeats, which may change it."""
-    got_queue: GotQueue
-    message_model: str | None
-    """How the group consumed when the pull was admitted; groups can be refused one of the ways."""
-
-
 class HeldRequest(NamedTuple):
     """What it takes to answer a pull in JSON later."""
 
@@ -117,6 +112,15 @@ class PullFastPath:
         self._known: dict[tuple[str | None, ...], KnownPull] = {}
         self._based_on: tuple[object, object, object] = (None, None, None)
         """What admissions depend on: settings and tables, which are replaced when they change."""
+        self._compiled = LoadOnDemand(
+            load_compiled_pulls,
+            ask_count=COMPILED_ASK_COUNT if context.store.config.machine_code else 0,
+            program=COMPILED_PROGRAM,
+        )
+        self._learn_after = self._forget_shown_after = 0.0
+        self._learned_count = 0
+        self._shown: dict[tuple[str | None, ...], int] = {}
+        """How often headers of a kind were looked at lately."""
 
     def gather(self, connection: RequestSource, request: ReceivedRequest) -> bool:
         """Answer a pull if it is plain; return whether it was."""
@@ -132,14 +136,77 @@ class PullFastPath:
             offset, commit_offset = int(offset_text), int(commit_text)
         except (KeyError, TypeError, AttributeError, ValueError):
             return False  # Fields are missing, or are of other types: the processor says which.
+        compiled = self._compiled.get()
+        if compiled is not None:
+            connection.pull_reads = OFFERED_READS
+            if request.header and self._shown.get(known.kind, 0) < SHOWN_COUNT_MAX:
+                self._show(compiled, request, known)
         if known.commits:
             self._context.offsets.commit(known.group, known.topic, known.queue_id, commit_offset)
-        frame = self._pull(known, request, offset)
+        is_binary = request.header_type is not _JSON
+        frame = self._pull(known, request.opaque, offset, is_binary=is_binary)
         if frame is None:
             return known.hold_ms is not None and self._hold(known, connection, request, offset)
         self._context.fetched.note(known.group, known.topic, known.queue_id, offset)
         connection.send(frame)
         return True
+
+    def _show(self, compiled: CompiledPulls, request: ReceivedRequest, known: KnownPull) -> None:
+        """Let machine code learn what headers of such pulls look like."""
+        now = self._context.clock.monotonic()
+        if now >= self._forget_shown_after:
+            self._forget_shown_after = now + SHOWN_PERIOD_S
+            self._shown.clear()
+        if now >= self._learn_after:
+            self._learn_after, self._learned_count = now + LEARN_PERIOD_S, 0
+            if not compiled.has_room:
+                compiled.forget()
+        if self._learned_count < LEARNED_COUNT_MAX:
+            self._learned_count += 1
+            if len(self._shown) < KNOWN_PULL_COUNT_MAX:
+                self._shown[known.kind] = self._shown.get(known.kind, 0) + 1
+            compiled.learn(request.header_type, request.header, known)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `take` has machine code, by which even a single pull costs less."""
+        return self._compiled.loaded is not None
+
+    def take(self, reads: Sequence[tuple[RequestSource, bytes]]) -> Sequence[int]:
+        """Answer pulls of known headers at the beginnings of reads.
+
+        Return how many bytes of each read those were.  At a pull that is not plain after all, such
+        as one that asks for the end of its queue, the rest of its read is left to `gather`.
+        """
+        compiled = self._compiled.loaded
+        self._forget_if_changed()
+        if compiled is None or compiled.is_empty:
+            return [0] * len(reads)
+        pulls, handled = compiled.walk([data for _, data in reads])
+        context = self._context
+        stopped_read, size_left = -1, ANSWERED_SIZE_MAX
+        for known, read, at, opaque, is_binary, offset, commit_offset in pulls:
+            if read == stopped_read:
+                continue
+            connection = reads[read][0]
+            frame = None
+            if (
+                size_left > 0
+                and connection.has_room
+                and (not known.is_registered or self._is_still_registered(known))
+            ):
+                frame = self._copy(known, opaque, offset, is_binary=is_binary)
+            if frame is None:
+                handled[read], stopped_read = at, read
+                continue
+            if known.commits:
+                context.offsets.commit(known.group, known.topic, known.queue_id, commit_offset)
+            context.fetched.note(known.group, known.topic, known.queue_id, offset)
+            connection.send(frame)
+            size_left -= len(frame)
+        for (connection, _), size in zip(reads, handled, strict=True):
+            connection.pull_reads = OFFERED_READS if size else connection.pull_reads - 1
+        return handled
 
     def finish(self) -> None:
         """Do nothing: every pull was answered when it came."""
@@ -162,6 +229,9 @@ class PullFastPath:
         # Compared by identity first: what has not been replaced is equal at once.
         if based_on != self._based_on:
             self._known.clear()
+            self._shown.clear()
+            if (compiled := self._compiled.loaded) is not None:
+                compiled.forget()
             self._based_on = based_on
 
     def _is_still_registered(self, known: KnownPull) -> bool:
@@ -208,7 +278,13 @@ class PullFastPath:
     # -- pulling -----------------------------------------------------------------------------
 
     def _pull(
-        self, known: KnownPull, request: ReceivedRequest | HeldRequest, offset: int
+        self,
+        known: KnownPull,
+        opaque: int,
+        offset: int,
+        *,
+        is_binary: bool = False,
+        held: HeldRequest | None = None,
     ) -> bytes | None:
         """Return the frame of the answer, None if the pull is not plain after all."""
         admitted, context = known.admitted, self._context
@@ -232,10 +308,9 @@ class PullFastPath:
                 return None  # It may have to wait.
             suggested = suggested_broker(context.config, result, admitted.group)
             try:
-                if isinstance(request, HeldRequest):
-                    frame = encode_json_answer(request.opaque, result, code, remark, suggested)
-                else:
-                    frame = encode_pulled_answer(request, result, code, remark, suggested)
+                frame = encode_pulled_answer(
+                    opaque, result, code, remark, suggested, is_binary=is_binary
+                )
             except LocalProtocolError:
                 return None  # No frame can hold it; the processor says so.
             if status is _FOUND:
@@ -246,10 +321,37 @@ class PullFastPath:
                     next_offset=result.next_begin_offset,
                     micros=result.read_us,
                 )
-        if isinstance(request, HeldRequest):
-            self._note_held(request, code)
+        if held is not None:
+            self._note_held(held, code)
         else:
             context.latencies.note(_PULL, code, context.latencies.began)
+        return frame
+
+    def _copy(self, known: KnownPull, opaque: int, offset: int, *, is_binary: bool) -> bytes | None:
+        """Return what `_pull` does; by machine code where the messages are plain."""
+        admitted, context = known.admitted, self._context
+        found = None
+        if admitted.message_filter is None:
+            store = context.store
+            found = store.copy_messages(known.topic, known.queue_id, offset, known.count_max)
+        if found is None:
+            return self._pull(known, opaque, offset, is_binary=is_binary)
+        copied, micros = found
+        suggested = admitted.group.broker_id if context.config.slave_read else 0
+        try:
+            frame = encode_pulled_answer(
+                opaque, copied, _SUCCESS, _FOUND_REMARK, suggested, is_binary=is_binary
+            )
+        except LocalProtocolError:
+            return None  # No frame can hold it; the processor says so.
+        context.statistics.add_get(
+            known.got_queue,
+            copied.message_count,
+            copied.total_size,
+            next_offset=copied.next_begin_offset,
+            micros=micros,
+        )
+        context.latencies.note(_PULL, _SUCCESS, context.latencies.began)
         return frame
 
     def _note_held(self, held: HeldRequest, code: int) -> None:
@@ -289,7 +391,7 @@ class PullFastPath:
         is_known = known.based_on is self._based_on and (
             not known.is_registered or self._is_still_registered(known)
         )
-        frame = self._pull(known, request, offset) if is_known else None
+        frame = self._pull(known, request.opaque, offset, held=request) if is_known else None
         if frame is not None:
             connection.send(frame)
             return

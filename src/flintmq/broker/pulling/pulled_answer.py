@@ -1,59 +1,98 @@
-"""The answer to a pull that found messages at once."""
+"""The answer to a pull that found messages at once.
+
+It is made without a header object; `PullMessageResponse` describes the header.
+"""
 
 from __future__ import annotations
 
 import functools
+import struct
 from typing import TYPE_CHECKING, Final
 
-from flintmq.format.wire.command import answer_header_form
-from flintmq.format.wire.frame import FRAME_SIZE_MAX, HeaderType, encode_json_prefix
+from flintmq.format.wire.command import (
+    RESPONSE_FLAG,
+    Command,
+    answer_header_form,
+    encode_header,
+)
+from flintmq.format.wire.frame import (
+    FRAME_SIZE_MAX,
+    HeaderType,
+    encode_json_prefix,
+    encode_prefix,
+)
 from flintmq.format.wire.headers.pull import PullMessageResponse
-from flintmq.remoting import Answer
 
 if TYPE_CHECKING:
-    from flintmq.remoting import ReceivedRequest
-    from flintmq.store.results import GetResult
+    from flintmq.store.results import CopiedMessages, GetResult
 
-_JSON: Final = HeaderType.JSON
-_EXT_FORM: Final = (
-    '{"suggestWhichBrokerId":"%d","nextBeginOffset":"%d","minOffset":"%d","maxOffset":"%d"}'
+_NAMES: Final = tuple(
+    PullMessageResponse.wire_name(field)
+    for field in ("suggest_which_broker_id", "next_begin_offset", "min_offset", "max_offset")
 )
+_EXT_FORM: Final = "{" + ",".join(f'"{name}":"%d"' for name in _NAMES) + "}"
 
 _header_form: Final = functools.cache(functools.partial(answer_header_form, ext_form=_EXT_FORM))
 """Gives the header of an answer by code and remark, of which there are few."""
 
+_SIZE: Final = struct.Struct(">i")
+_BINARY_OPAQUE_AT: Final = 5
+_SIZES: Final = tuple(map(_SIZE.pack, range(24)))
+"""The size of a number's text, as it stands before it."""
+_BROKER_KEY, _NEXT_KEY, _LEAST_KEY, _END_KEY = (
+    struct.pack(">H", len(name)) + name.encode() for name in _NAMES
+)
+
 
 def encode_pulled_answer(
-    request: ReceivedRequest, result: GetResult, code: int, remark: str, suggested_broker_id: int
+    opaque: int,
+    result: GetResult | CopiedMessages,
+    code: int,
+    remark: str,
+    suggested_broker_id: int,
+    *,
+    is_binary: bool,
 ) -> bytes:
     """Return the frame of an answer in the notation of its request.
 
     The messages are copied here, so the result can be released.
     """
-    if request.header_type is _JSON:
-        return encode_json_answer(request.opaque, result, code, remark, suggested_broker_id)
-    header = PullMessageResponse(
-        suggest_which_broker_id=suggested_broker_id,
-        next_begin_offset=result.next_begin_offset,
-        min_offset=result.min_offset,
-        max_offset=result.max_offset,
+    next_offset, least, end = result.next_begin_offset, result.min_offset, result.max_offset
+    if not is_binary:
+        numbers = suggested_broker_id, next_offset, least, end, opaque
+        header = _header_form(code=code, remark=remark) % numbers
+        prefix = encode_json_prefix(len(header), result.total_size, FRAME_SIZE_MAX)
+        return b"".join((prefix, header, *result.pieces))
+    one, two = b"%d" % suggested_broker_id, b"%d" % next_offset
+    three, four = b"%d" % least, b"%d" % end
+    ext = b"".join(
+        (
+            *(_BROKER_KEY, _SIZES[len(one)], one, _NEXT_KEY, _SIZES[len(two)], two),
+            *(_LEAST_KEY, _SIZES[len(three)], three, _END_KEY, _SIZES[len(four)], four),
+        )
     )
-    return Answer(code, header, remark, parts=result.pieces).encode(request.command)
-
-
-def encode_json_answer(
-    opaque: int, result: GetResult, code: int, remark: str, suggested_broker_id: int
-) -> bytes:
-    """Return the frame of an answer in JSON.
-
-    It is made without a header object; `PullMessageResponse` describes the header.
-    """
-    header = _header_form(code=code, remark=remark) % (
-        suggested_broker_id,
-        result.next_begin_offset,
-        result.min_offset,
-        result.max_offset,
-        opaque,
+    before, behind = _binary_start(code, remark)
+    header = b"".join((before, _SIZE.pack(opaque), behind, _SIZE.pack(len(ext)), ext))
+    prefix = encode_prefix(
+        HeaderType.ROCKETMQ,
+        header_size=len(header),
+        body_size=result.total_size,
+        frame_size_max=FRAME_SIZE_MAX,
     )
-    prefix = encode_json_prefix(len(header), result.total_size, FRAME_SIZE_MAX)
     return b"".join((prefix, header, *result.pieces))
+
+
+@functools.cache
+def _binary_start(code: int, remark: str) -> tuple[bytes, bytes]:
+    """Return what stands before and behind the opaque number, up to the size of the ext fields."""
+    answer = Command(
+        code=code,
+        opaque=0,
+        flag=RESPONSE_FLAG,
+        remark=remark,
+        serialize_type=HeaderType.ROCKETMQ,
+        empty_ext_fields=True,
+    )
+    header = encode_header(answer)
+    behind_opaque = _BINARY_OPAQUE_AT + _SIZE.size
+    return header[:_BINARY_OPAQUE_AT], header[behind_opaque : -_SIZE.size]

@@ -19,6 +19,7 @@ from flintmq.broker.replication.errors import ReplicationError
 from flintmq.broker.replication.slave_link import SlaveLink
 from flintmq.format.wire.ha_stream import TRANSFER_SIZE_MAX, encode_transfer_header
 from flintmq.format.wire.remoting_errors import RemoteProtocolError
+from flintmq.remoting import allow_reuse
 from flintmq.store.reading.cold_reads import RECENT_SIZE, ColdRange
 
 if TYPE_CHECKING:
@@ -59,7 +60,9 @@ class HaServer:
         cold_loads: ColdLoads,
         now_ms: Callable[[], int],
         tls: WatchedContext | None = None,
+        may_follow: Callable[[str], bool] = lambda host: True,
     ) -> None:
+        self._may_follow = may_follow
         self.store = store
         self.slaves = slaves
         self.cold_loads = cold_loads
@@ -81,10 +84,17 @@ class HaServer:
         cold_loads: ColdLoads,
         now_ms: Callable[[], int],
         tls: WatchedContext | None = None,
+        may_follow: Callable[[str], bool] = lambda host: True,
     ) -> AsyncIterator[HaServer]:
-        """Serve slaves on a bound socket while the context lasts, with ``tls`` by TLS only."""
-        server = cls(store, slaves, cold_loads=cold_loads, now_ms=now_ms, tls=tls)
+        """Serve slaves on a bound socket while the context lasts, with ``tls`` by TLS only.
+
+        ``may_follow`` says from which addresses they may come.
+        """
+        server = cls(
+            store, slaves, cold_loads=cold_loads, now_ms=now_ms, tls=tls, may_follow=may_follow
+        )
         bound.listen(BACKLOG)
+        allow_reuse(bound)
         tasks = [
             asyncio.create_task(server._accept_forever(bound), name="slaves"),
             asyncio.create_task(server._look_forever(), name="slave housekeeping"),
@@ -109,6 +119,10 @@ class HaServer:
                 await asyncio.sleep(LOOK_MS / 1000)
                 continue
             peer = f"{address[0]}:{address[1]}"
+            if not self._may_follow(address[0]):
+                logger.warning("slave refused, not of haSlaveAddresses: peer=%s", peer)
+                connected.close()
+                continue
             if not self._has_place_for(address[0]):
                 logger.warning("slave refused, there are too many: peer=%s", peer)
                 connected.close()

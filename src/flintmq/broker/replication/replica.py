@@ -56,7 +56,7 @@ class Replica:
         *,
         dispatch: Callable[[], None],
         turns: FairTurns,
-        sign: Callable[[Command], None] | None = None,
+        prepare: Callable[[Command], None] | None = None,
         tls: WatchedContext | None = None,
         stream_tls: WatchedContext | None = None,
     ) -> None:
@@ -67,7 +67,7 @@ class Replica:
         self._turns = turns
         self._loop = asyncio.get_running_loop()
         self._log = StoreReplica(store)
-        self._client = RemotingClient(prepare=sign, tls=tls)
+        self._client = RemotingClient(prepare=prepare, tls=tls)
         self._sync = TableSync(tables, turns, self._client)
         self._static_address = store.config.ha_master_address or ""
         self._ha_address = self._static_address
@@ -98,7 +98,7 @@ class Replica:
         *,
         dispatch: Callable[[], None],
         turns: FairTurns,
-        sign: Callable[[Command], None] | None = None,
+        prepare: Callable[[Command], None] | None = None,
         tls: WatchedContext | None = None,
         stream_tls: WatchedContext | None = None,
     ) -> AsyncIterator[Replica]:
@@ -111,7 +111,7 @@ class Replica:
             tables,
             dispatch=dispatch,
             turns=turns,
-            sign=sign,
+            prepare=prepare,
             tls=tls,
             stream_tls=stream_tls,
         )

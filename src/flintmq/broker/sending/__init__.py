@@ -2,6 +2,7 @@
 
 __all__ = [
     "batch_bodies",
+    "known_headers",
     "put_answers",
     "received_messages",
     "received_properties",

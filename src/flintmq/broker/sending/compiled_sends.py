@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self, cast
 import numpy as np
 
 from flintmq.broker.sending.compiled_answers import CompiledAnswers
-from flintmq.broker.sending.known_headers import HeaderPiece, header_pieces
+from flintmq.broker.sending.known_headers import SEND_SLOTS, HeaderPiece, header_pieces
 from flintmq.format.wire.frame import FRAME_SIZE_MAX
-from flintmq.kernels.compiled import as_bytes
+from flintmq.kernels.compiled import Longs, as_bytes
 from flintmq.kernels.group_buffers import (
+    LOG_SIZE,
+    NEXT_OFFSET,
     QUEUE,
+    QUEUE_COLUMN_COUNT,
     SEND_ROW_COUNT,
     TARGET_COLUMN_COUNT,
     Table,
@@ -73,6 +76,8 @@ class _ChosenTargets(NamedTuple):
     queues: dict[Queue, int]
     """The queues, and the row of each in the table of queues."""
     rows: Table
+    queue_table: Table
+    """A row for each queue; kernels count in it."""
 
     @classmethod
     def of(cls, table: TargetTable, numbers: Sequence[int]) -> Self:
@@ -82,7 +87,15 @@ class _ChosenTargets(NamedTuple):
         rows[:, QUEUE] = [
             queues.setdefault(table.kinds[number][0].queue, len(queues)) for number in numbers
         ]
-        return cls(numbers, queues, rows)
+        return cls(numbers, queues, rows, np.zeros((len(queues), QUEUE_COLUMN_COUNT), np.int64))
+
+    def queues_at(self, position: AppendPosition) -> Table:
+        """Return the table of queues as it is before a group; good until the next one."""
+        table, next_offset = self.queue_table, position.next_offsets.get
+        for row, queue in enumerate(self.queues):
+            table[row, NEXT_OFFSET] = next_offset(queue, 0)
+            table[row, LOG_SIZE] = 0
+        return table
 
 
 class CompiledSends:
@@ -97,8 +110,8 @@ class CompiledSends:
         """The number of the target of a known header and queue."""
         self._has_changed = True
         self._target_table = TargetTable([])
-        self._known = self._tables()
         self._sends = np.empty((SEND_ROW_COUNT, WALKED_SENDS_MAX), np.int64)
+        self._known = self._tables()
         self._warm()
 
     def _warm(self) -> None:
@@ -139,7 +152,7 @@ class CompiledSends:
         """
         if target.queue_id >= WALKED_QUEUES_MAX or not self.has_room:
             return
-        pieces = header_pieces(header_type, header)
+        pieces = header_pieces(header_type, header, SEND_SLOTS)
         if pieces is None:
             return
         # The pieces of the two notations are never the same: one begins with a brace.
@@ -168,6 +181,7 @@ class CompiledSends:
         self._chosen = _ChosenTargets.of(self._target_table, ())
         self._result_numbers = np.full(len(self._targets), NO_TARGET, np.int64)
         self._used = np.empty(len(self._targets), np.int64)
+        self._columns = self._new_columns(1)
         known = KnownHeaders(
             np.array(headers, np.int64).reshape((-1, 3)),
             np.array(pieces, np.int64).reshape((-1, 3)),
@@ -185,20 +199,28 @@ class CompiledSends:
         if self._has_changed:
             self._known = self._tables()
         data = bytearray().join(reads)
-        numbers = np.empty((3, len(reads)), np.int64)
-        ends, handled, send_ends = numbers
-        ends[:] = list(accumulate(map(len, reads)))
-        result = (self._sends, handled, send_ends, self._used, self._result_numbers)
+        ends, result = self._columns
+        if len(ends) != len(reads):
+            ends, result = self._columns = self._new_columns(len(reads))
+        if len(reads) == 1:
+            ends[0] = len(data)
+        else:
+            ends[:] = list(accumulate(map(len, reads)))
         count, used_count = walk_sends(
-            np.frombuffer(data, np.uint8),
-            ends,
-            self._known,
-            FRAME_SIZE_MAX,
-            waits,
-            cast(WalkResult, result),
+            np.frombuffer(data, np.uint8), ends, self._known, FRAME_SIZE_MAX, waits, result
         )
-        used = self._used[:used_count].tolist()
-        return WalkedSends(data, count, handled.tolist(), send_ends.tolist(), used)
+        _, handled, send_ends, used, _ = result
+        # NamedTuple's own constructor takes twice the time of the tuple's.
+        return tuple.__new__(
+            WalkedSends,
+            (data, count, handled.tolist(), send_ends.tolist(), used[:used_count].tolist()),
+        )
+
+    def _new_columns(self, read_count: int) -> tuple[Longs, WalkResult]:
+        """Return where walks over so many reads find their ends, and where they write to."""
+        ends, handled, send_ends = np.empty((3, read_count), np.int64)
+        written = (self._sends, handled, send_ends, self._used, self._result_numbers)
+        return ends, cast(WalkResult, written)
 
     def encode(
         self, walked: WalkedSends, position: AppendPosition, born_hosts: tuple[bytes, ...]
@@ -207,8 +229,7 @@ class CompiledSends:
         encoder, chosen = self._encoder, self._chosen
         if chosen.numbers != walked.used:
             chosen = self._chosen = _ChosenTargets.of(self._target_table, walked.used)
-        queues, rows = chosen.queues, chosen.rows
-        queue_table = encoder.queue_table(queues, position)
+        rows, queue_table = chosen.rows, chosen.queues_at(position)
         size, key_count = encode_judged(
             as_bytes(walked.data),
             encoder.start_of(position),
@@ -223,7 +244,7 @@ class CompiledSends:
         if size == NOT_PLAIN:
             raise NotPlainError
         encoded = EncodedSends(self._sends, walked.send_count, rows, size, key_count)
-        return encoder.group(position, encoded, queues, queue_table)
+        return encoder.group(position, encoded, chosen.queues, queue_table)
 
     def answers(
         self, group: AppendGroup, shared: SendAnswer, store_host: bytes

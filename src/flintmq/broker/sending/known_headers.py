@@ -1,15 +1,16 @@
-"""Headers of sends, taken apart into what all sends of a kind share and what they differ in.
+"""Headers of requests, taken apart into what all of a kind share and what they differ in.
 
-A send that was admitted shows how its client writes headers.  Its header is cut at the number of
-the request, the queue, the time of birth and the properties; what is left are the pieces that
+A request that was admitted shows how its client writes headers.  Its header is cut at the number of
+the request and at the fields in which requests of its kind differ; what is left are the pieces that
 `flintmq.kernels.request_walk` compares.  Headers that could be read in two ways, with a name twice
-or with values inside values, are not taken apart: their sends go the ordinary way.
+or with values inside values, are not taken apart: their requests go the ordinary way.
 """
 
 from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -29,12 +30,25 @@ HEADER_SIZE_MAX: Final = 4096
 _TOKENS: Final = re.compile(rb'"((?:[^"\\]|\\.)*)"|([{}:,\[\]])|[^\s{}:,\[\]"]+')
 _EXT_FIELDS: Final = b"extFields"
 _TOP_SLOTS: Final = {b"opaque": SLOT_OPAQUE}
-_EXT_SLOTS: Final = {b"e": SLOT_QUEUE_ID, b"g": SLOT_BORN, b"i": SLOT_TEXT}
 _BINARY_START: Final = struct.Struct(">hbhiiii")  # up to the size of the ext fields
 _BINARY_OPAQUE_AT: Final = 5
 _BINARY_EXT_SIZE_AT: Final = 17
 _KEY_SIZE: Final = struct.Struct(">H")
 _VALUE_SIZE: Final = struct.Struct(">i")
+
+
+class SlotNames(NamedTuple):
+    """The ext fields in which requests of a kind differ."""
+
+    slots: Mapping[bytes, int]
+    required: frozenset[int]
+    """The slots that every header of them has, besides the number of the request."""
+
+
+SEND_SLOTS: Final = SlotNames(
+    {b"e": SLOT_QUEUE_ID, b"g": SLOT_BORN, b"i": SLOT_TEXT}, frozenset({SLOT_QUEUE_ID, SLOT_BORN})
+)
+"""Those of a send; properties may be missing."""
 
 
 class HeaderPiece(NamedTuple):
@@ -50,16 +64,17 @@ class _Slot(NamedTuple):
     slot: int
 
 
-def header_pieces(header_type: HeaderType, header: bytes) -> tuple[HeaderPiece, ...] | None:
+def header_pieces(
+    header_type: HeaderType, header: bytes, names: SlotNames
+) -> tuple[HeaderPiece, ...] | None:
     """Return the pieces of a header, None if it is not taken apart."""
     if len(header) > HEADER_SIZE_MAX:
         return None
     take_apart = _json_slots if header_type is HeaderType.JSON else _binary_slots
-    slots = take_apart(header)
+    slots = take_apart(header, names.slots)
     if slots is None:
         return None
-    wanted = {SLOT_OPAQUE, SLOT_QUEUE_ID, SLOT_BORN}
-    if not wanted <= {one.slot for one in slots}:
+    if not names.required | {SLOT_OPAQUE} <= {one.slot for one in slots}:
         return None
     ends = [_Slot(0, 0, SLOT_END), *sorted(slots), _Slot(len(header), len(header), SLOT_END)]
     return tuple(
@@ -68,7 +83,7 @@ def header_pieces(header_type: HeaderType, header: bytes) -> tuple[HeaderPiece, 
     )
 
 
-def _json_slots(header: bytes) -> list[_Slot] | None:
+def _json_slots(header: bytes, ext_slots: Mapping[bytes, int]) -> list[_Slot] | None:
     """Return where the slots of a strict JSON header are; None if it is unusual."""
     tokens = list(_TOKENS.finditer(header))
     texts = [token.group() for token in tokens]
@@ -94,7 +109,7 @@ def _json_slots(header: bytes) -> list[_Slot] | None:
                 continue
             if value.group(2) is not None:
                 return None  # A value inside a value.
-            slot = (_EXT_SLOTS if level else _TOP_SLOTS).get(name)
+            slot = (ext_slots if level else _TOP_SLOTS).get(name)
             if slot is not None:
                 # Texts are between quotes, which belong to the pieces; the number has none.
                 is_text = value.group(1) is not None
@@ -106,7 +121,7 @@ def _json_slots(header: bytes) -> list[_Slot] | None:
     return slots
 
 
-def _binary_slots(header: bytes) -> list[_Slot] | None:
+def _binary_slots(header: bytes, ext_slots: Mapping[bytes, int]) -> list[_Slot] | None:
     """Return where the slots of a binary header are; None if it is unusual."""
     try:
         _, _, _, _, flag, remark_size, ext_size = _BINARY_START.unpack_from(header)
@@ -127,8 +142,8 @@ def _binary_slots(header: bytes) -> list[_Slot] | None:
             if size < 0 or at > len(header) or name in names or not name.isascii():
                 return None
             names.add(name)
-            if name in _EXT_SLOTS:
-                slots.append(_Slot(size_at, at, _EXT_SLOTS[name]))
+            if name in ext_slots:
+                slots.append(_Slot(size_at, at, ext_slots[name]))
     except struct.error:
         return None
     return slots

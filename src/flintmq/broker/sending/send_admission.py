@@ -6,7 +6,7 @@ import random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from flintmq.broker.tables.topic_table import TopicLimitError
-from flintmq.format.sys_flag import MULTI_TAGS
+from flintmq.format.sys_flag import COMPRESSED, HOSTS_MASK, MULTI_TAGS, TRANSACTION_MASK
 from flintmq.format.topic_names import name_fault
 from flintmq.format.wire.codes import ResponseCode
 from flintmq.model.topic_config import Perm
@@ -154,3 +154,13 @@ def _checked_queue_id(header: SendMessageRequest, topic: TopicConfig) -> int:
     if header.queue_id >= 0:
         return header.queue_id
     return random.randrange(max(topic.write_queue_count, 1))
+
+
+def has_plain_header(header: SendMessageRequest) -> bool:
+    """Whether sends with this header can go with an append group, whatever they bring."""
+    return (
+        header.queue_id >= 0
+        and not header.topic.startswith(RETRY_PREFIX)
+        and not header.sys_flag & (TRANSACTION_MASK | HOSTS_MASK)
+        and not (header.batch and header.sys_flag & COMPRESSED)
+    )

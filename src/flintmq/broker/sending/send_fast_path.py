@@ -6,20 +6,19 @@ whose fields were seen before, save times, properties and body, has been admitte
 (`flintmq.broker.sending.send_admission`), and is gathered at once.  Everything else is left to
 the processor, and so is a whole append group that the store cannot take just then.
 
-Under load the store encodes groups by machine code, and then answers are encoded by machine code
-too (`flintmq.broker.sending.compiled_answers`).
+Machine code encodes groups and then answers too (`flintmq.broker.sending.compiled_answers`).
 """
 
 from __future__ import annotations
 
-import inspect
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from flintmq.broker.hosts import packed_peer
+from flintmq.broker.sending.compiled_loading import load_compiled_answers, load_compiled_sends
 from flintmq.broker.sending.put_answers import PUT_CODES, less_than_promised
-from flintmq.broker.sending.send_admission import admit_send
+from flintmq.broker.sending.send_admission import admit_send, has_plain_header
 from flintmq.broker.sending.stored_answer import (
     SharedAnswer,
     encode_stored_answer,
@@ -28,14 +27,12 @@ from flintmq.broker.sending.stored_answer import (
 from flintmq.format.errors import FormatError
 from flintmq.format.message_id import packed_offset_ids
 from flintmq.format.properties import NAME_END, PAIR_END
-from flintmq.format.sys_flag import COMPRESSED, HOSTS_MASK, TRANSACTION_MASK
 from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.frame import HeaderType
-from flintmq.format.wire.headers.send import SendMessageRequest, SendMessageRequestV2
+from flintmq.format.wire.headers.send import SendMessageRequestV2
 from flintmq.format.wire.remoting_errors import RemoteProtocolError
 from flintmq.kernels.background_load import LoadOnDemand
 from flintmq.model.property_names import CLUSTER, WAIT
-from flintmq.model.topics import RETRY_PREFIX
 from flintmq.remoting import Answer, RefusedError
 from flintmq.store.append_group.sends import Sends, SendTarget
 from flintmq.store.appending.group_appender import NotAppended
@@ -46,26 +43,34 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from flintmq.broker.context import BrokerContext
-    from flintmq.broker.sending.compiled_answers import CompiledAnswers
-    from flintmq.broker.sending.compiled_sends import CompiledSends
     from flintmq.model.data_version import DataVersion
     from flintmq.remoting import ReceivedRequest
     from flintmq.remoting.request_table import RequestSource
-    from flintmq.store.append_group.sends import AppendGroup, StoredAt
+    from flintmq.store.append_group.sends import AppendGroup, Queue, QueueSlice, StoredAt
 
 KNOWN_SEND_COUNT_MAX: Final = 8192
 """Kinds of sends that are remembered; clients can make up as many as they like."""
-
 KNOWN_TEXT_LENGTH_MAX: Final = 1024
 """Characters of all fields of a kind that is remembered."""
 
+PART_COUNT_MIN: Final = 8
+"""Sends of a part of a group from which on it is tried to append them together."""
+
 COMPILED_ASK_COUNT: Final = 64
 """Turns with sends after which machine code is loaded."""
+BUSY_PERIOD_S: Final = 2.0
+"""Where SHOWN_GROUPS groups come in so short a time, machine code pays even if each has one send;
+that counts as one of the turns above."""
 
 COMPILED_PROGRAM: Final = (
     "from flintmq.broker.sending.compiled_sends import CompiledSends; CompiledSends()"
 )
 """Loads all machine code of sends."""
+
+GROUP_COUNT_MAX: Final = 256
+COMPILED_GROUP_COUNT_MAX: Final = 8192
+"""Messages that are stored in one go, in Python and by machine code: some milliseconds."""
+_ITEM_SIZE: Final = 128  # Of a message of a batch: batches are not looked into to be counted.
 
 LEARNED_COUNT_MAX: Final = 64
 LEARN_PERIOD_S: Final = 1.0
@@ -75,29 +80,14 @@ SHOWN_COUNT_MAX: Final = 4
 SHOWN_GROUPS: Final = 1024
 """Of sends to one target so many headers are looked at while so many groups come."""
 
-_WIRE_NAMES: Final = dict(
-    zip(
-        inspect.get_annotations(SendMessageRequest),
-        SendMessageRequestV2.wire_fields(),
-        strict=True,
-    )
-)
-"""What the fields of a send are called in the header."""
-_BORN_TIMESTAMP: Final = _WIRE_NAMES["born_timestamp"]
-_PROPERTIES: Final = _WIRE_NAMES["properties"]
-_KIND_NAMES: Final = tuple(
-    _WIRE_NAMES[field]
-    for field in (
-        "topic",
-        "queue_id",
-        "sys_flag",
-        "flag",
-        "reconsume_times",
-        "unit_mode",
-        "batch",
-    )
-)
-"""The fields that sends of one kind have in common."""
+_name: Final = SendMessageRequestV2.wire_name
+_BORN_TIMESTAMP: Final = _name("born_timestamp")
+_PROPERTIES: Final = _name("properties")
+_RARE: Final = _name("max_reconsume_times")
+_VARYING: Final = (_BORN_TIMESTAMP, _PROPERTIES, _RARE, _name("broker_name"))
+_NAMES: Final = SendMessageRequestV2.wire_fields()
+_KIND_NAMES: Final = tuple(name for name in _NAMES if name not in _VARYING)
+"""The fields that sends of one kind have in common: all that a processor would look at."""
 _kind_of: Final = itemgetter(*_KIND_NAMES)
 _BORN_DIGITS_MAX: Final = 18
 _JSON: Final = HeaderType.JSON
@@ -118,20 +108,6 @@ class GatheredSend(NamedTuple):
     born_host: bytes
 
 
-def load_compiled_answers() -> CompiledAnswers:
-    """Load machine code for answers, where the store has loaded its own."""
-    from flintmq.broker.sending.compiled_answers import CompiledAnswers
-
-    return CompiledAnswers()
-
-
-def load_compiled_sends() -> CompiledSends:
-    """Load machine code for sends from frame to answer."""
-    from flintmq.broker.sending.compiled_sends import CompiledSends
-
-    return CompiledSends()
-
-
 class SendFastPath:
     """The bulk handler of sends.
 
@@ -149,18 +125,21 @@ class SendFastPath:
             ask_count=COMPILED_ASK_COUNT if is_wanted else 0,
             program=COMPILED_PROGRAM,
         )
-        self._compiled_answers = LoadOnDemand(load_compiled_answers, ask_count=1)
+        self._compiled_answers = LoadOnDemand(load_compiled_answers, ask_count=int(is_wanted))
         self._learn_after = 0.0
         self._learned_count = 0
         self._shown: dict[SendTarget, int] = {}
         """How often headers of sends to a target were looked at lately."""
         self._group_count = 0
+        self._counted_since = -BUSY_PERIOD_S
+        """When the last SHOWN_GROUPS groups began to come."""
         self._began = 0.0
         """When the sends of a group have come."""
         self._connection: RequestSource | None = None
         self._born_host = b""
         self._born_text, self._born_timestamp = "0", 0
         self._gathered: list[GatheredSend] = []
+        self._message_count, self._group_count_max = 0, GROUP_COUNT_MAX
         self._shared = SharedAnswer.of(context.config)
         self._last_text = b""
         self._topics_version: DataVersion | None = None
@@ -175,7 +154,7 @@ class SendFastPath:
 
     def gather(self, connection: RequestSource, request: ReceivedRequest) -> bool:
         """Gather a send if it is of a kind that is plain."""
-        if request.flag or self._late:
+        if request.flag or self._late or _RARE in request.raw_fields:
             return False
         if not self._gathered:
             self._begin()
@@ -211,6 +190,9 @@ class SendFastPath:
                 (target, self._born_timestamp, text, request, connection, self._born_host),
             )
         )
+        self._message_count += len(request.body) // _ITEM_SIZE + 1 if target.is_batch else 1
+        if self._message_count >= self._group_count_max:
+            self.finish()
         return True
 
     def _show(self, request: ReceivedRequest, target: SendTarget) -> None:
@@ -252,8 +234,15 @@ class SendFastPath:
         """Begin an append group: look at what all of its sends depend on."""
         self._began = self._context.latencies.began
         self._group_count += 1
+        self._message_count = 0
+        if self._compiled.loaded is not None:
+            self._group_count_max = COMPILED_GROUP_COUNT_MAX
         if self._group_count % SHOWN_GROUPS == 0:
             self._shown.clear()
+            now = self._context.clock.monotonic()
+            if now - self._counted_since < BUSY_PERIOD_S:
+                self._compiled.get()
+            self._counted_since = now
         config, version = self._context.config, self._context.topics.version
         if config is not self._shared.config or version is not self._topics_version:
             self._known.clear()
@@ -272,7 +261,7 @@ class SendFastPath:
         context = self._context
         try:
             header = SendMessageRequestV2.decode(fields)
-            if not _is_plain(header) or header.topic not in context.topics:
+            if not has_plain_header(header) or header.topic not in context.topics:
                 return None
             if not context.topics.is_saved(header.topic):
                 # The answers to these sends wait for the topic to be on the disk.
@@ -295,6 +284,11 @@ class SendFastPath:
         return target
 
     # -- storing -----------------------------------------------------------------------------
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `take` has machine code, by which even a single send costs less."""
+        return self._compiled.loaded is not None
 
     def take(self, reads: Sequence[tuple[RequestSource, bytes]]) -> Sequence[int]:
         """Handle sends of known headers by machine code, from frame to answer.
@@ -352,10 +346,37 @@ class SendFastPath:
                 self._process(one)
 
     def _store(self, gathered: Sequence[GatheredSend]) -> Sequence[int]:
+        """Store and answer sends; where some are special, do nothing but return their numbers."""
+        special_rows = self._append(gathered)
+        if special_rows is None:
+            return ()
+        if not special_rows:
+            self._store_parts(gathered)
+        return special_rows
+
+    def _store_parts(self, gathered: Sequence[GatheredSend]) -> None:
+        """Store and answer sends that do not fit as one group, mostly because a file is full.
+
+        A send that goes its ordinary way brings the next file; others fit before and behind it.
+        """
+        if len(gathered) < PART_COUNT_MIN:
+            for one in gathered:
+                self._process(one)
+            # Groups are appended only where the queues are as far as the log.
+            self._context.store.dispatch()
+            return
+        middle = len(gathered) // 2
+        for part in (gathered[:middle], gathered[middle:]):
+            # Who waits for a file of the log must not be overtaken.
+            special_rows = () if self._late else self._append(part)
+            if special_rows is not None:
+                self._store_parts(part)
+
+    def _append(self, gathered: Sequence[GatheredSend]) -> Sequence[int] | None:
         """Store and answer sends as one append group.
 
-        Where some are special nothing is done, and their numbers are returned.  Where the store
-        can append no group just now, each send is left to its processor.
+        None if that is done; else nothing was, and the numbers of special sends are returned, if
+        they are the reason.
         """
         targets, born_timestamps, texts, requests, _, born_hosts = zip(*gathered, strict=True)
         sends = Sends(
@@ -368,12 +389,9 @@ class SendFastPath:
         )
         group = self._context.store.append_group(sends, self._context.store_host)
         if isinstance(group, NotAppended):
-            if not group.special_rows:
-                for one in gathered:
-                    self._process(one)
             return group.special_rows
         self._answer(len(gathered), group, self._answers(gathered, group))
-        return ()
+        return None
 
     def _answer(
         self,
@@ -385,13 +403,13 @@ class SendFastPath:
         if self._waits:
             self._answer_later(count, group, list(answers))
             return
-        self._count(group)
+        self._count(group.slices)
         for connection, frames in answers:
             connection.send_all(frames)
         self._context.latencies.note(_SEND, _SUCCESS, self._began, count)
 
-    def _count(self, group: AppendGroup) -> None:
-        for (topic, queue_id), queue_slice in group.slices.items():
+    def _count(self, slices: Mapping[Queue, QueueSlice]) -> None:
+        for (topic, queue_id), queue_slice in slices.items():
             self._context.statistics.add_put(topic, queue_id, queue_slice.count, queue_slice.size)
 
     def _answer_later(
@@ -401,12 +419,13 @@ class SendFastPath:
         answers: Sequence[tuple[RequestSource, Sequence[bytes]]],
     ) -> None:
         """Let the answers to a group leave when its promise holds: all of them wait as one."""
-        size = len(group.records)
+        # What stands in the buffers of the encoder is gone by then, but queue slices are its own.
+        size, slices = len(group.records), group.slices
         shared, began = self._shared.header, self._began
 
         def done(result: PutResult) -> None:
             if result.status.stored:
-                self._count(kept)
+                self._count(slices)
             for connection, frames in answers:
                 if result.ok:
                     connection.send_all(frames)
@@ -414,7 +433,6 @@ class SendFastPath:
                     connection.send_all([*less_than_promised(b"".join(frames), result, shared)])
             self._context.latencies.note(_SEND, PUT_CODES[result.status], began, count)
 
-        kept = group.kept()
         result = PutResult(
             PutStatus.PUT_OK,
             group.end_offset - size,
@@ -479,13 +497,3 @@ class SendFastPath:
             )
         header = stored_header(shared.header, message_id, queue_id, stored.queue_offset)
         return Answer(header=header).encode(request.command)
-
-
-def _is_plain(header: SendMessageRequest) -> bool:
-    """Whether sends with this header can go with an append group, whatever they bring."""
-    return (
-        header.queue_id >= 0
-        and not header.topic.startswith(RETRY_PREFIX)
-        and not header.sys_flag & (TRANSACTION_MASK | HOSTS_MASK)
-        and not (header.batch and header.sys_flag & COMPRESSED)
-    )

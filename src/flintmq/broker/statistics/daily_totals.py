@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from flintmq.broker.statistics.broker_statistics import BROKER_GET_COUNT, BROKER_PUT_COUNT
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -44,9 +42,9 @@ class DailyTotals:
         before = self._mornings
         self._mornings = Mornings(
             before.put_today,
-            self._statistics.total(BROKER_PUT_COUNT),
+            self._statistics.put_total,
             before.get_today,
-            self._statistics.total(BROKER_GET_COUNT),
+            self._statistics.get_total,
         )
 
     def today(self) -> Mornings:

@@ -28,7 +28,7 @@ SUBSCRIPTION_SIZE: Final = 512
 CODE_SIZE: Final = 64
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Client:
     """One client on one connection."""
 
@@ -39,7 +39,7 @@ class Client:
     updated_ms: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ConsumerGroup:
     """The members of a consumer group, and what it subscribes to; the last heartbeat wins."""
 

@@ -8,15 +8,14 @@ notes in the queues (`flintmq.filter.bloom`) go on while a consumer restarts.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from flintmq.broker.filtering.sql_filter import SqlFilter
 from flintmq.broker.tables.state_keeper import StateKeeper
-from flintmq.filter.bloom import FilterBits
 from flintmq.filter.errors import SqlFilterError
+from flintmq.filter.filter_entries import ENTRY_COUNT_MAX, FilterEntry, read_entries
 from flintmq.filter.sql92 import compile_sql
-from flintmq.model.subscription import SQL92
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ENTRY_COUNT_MAX: Final = 4096
-"""Subscriptions that are kept, dead ones included; of those that are dead the oldest go first."""
-
 EXPRESSIONS_LENGTH_MAX: Final = 2 << 20
 """Characters of all expressions that are kept; compiled they take some forty bytes for each."""
 
@@ -39,38 +35,6 @@ COMPILED_COUNT_MAX: Final = 128
 
 DEAD_FROM_START_MS: Final = 30_000
 """A subscription that was alive when the broker stopped counts as dead for so long."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilterEntry:
-    """The SQL92 subscription of a group to a topic."""
-
-    topic: str
-    group: str
-    expression: str
-    version: int
-    """The version that the client gave its subscription."""
-    born_ms: int
-    dead_ms: int = 0
-    """When the group did not want it any more; 0 while it does."""
-    bits: FilterBits
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the entry as RocketMQ writes it."""
-        return {
-            "bloomFilterData": {
-                "bitNum": self.bits.bit_count,
-                "bitPos": list(self.bits.positions),
-            },
-            "bornTime": self.born_ms,
-            "clientVersion": self.version,
-            "consumerGroup": self.group,
-            "dead": self.dead_ms >= self.born_ms,
-            "deadTime": self.dead_ms,
-            "expression": self.expression,
-            "expressionType": SQL92,
-            "topic": self.topic,
-        }
 
 
 class FilterTable:
@@ -251,7 +215,7 @@ class FilterTable:
     def load(self) -> None:
         """Read the file; entries of another bloom filter make all of it useless, as in RocketMQ."""
         value = self.keeper.file.load().value
-        found = list(_read_entries(value))[:ENTRY_COUNT_MAX]
+        found = list(read_entries(value))[:ENTRY_COUNT_MAX]
         if any(
             entry.bits.bit_count != self._bloom.bit_count
             or len(entry.bits.positions) != self._bloom.hash_count
@@ -277,41 +241,3 @@ def _to_json(entries: Iterable[FilterEntry]) -> dict[str, Any]:
         of_topic = by_topic.setdefault(entry.topic, {"groupFilterData": {}, "topic": entry.topic})
         of_topic["groupFilterData"][entry.group] = entry.to_json()
     return {"filterDataByTopic": by_topic}
-
-
-def _read_entries(value: Any) -> Iterator[FilterEntry]:
-    """Yield the entries of a file; what is none is left out, since consumers register again."""
-    table = value.get("filterDataByTopic") if isinstance(value, dict) else None
-    for of_topic in table.values() if isinstance(table, dict) else ():
-        groups = of_topic.get("groupFilterData") if isinstance(of_topic, dict) else None
-        for one in groups.values() if isinstance(groups, dict) else ():
-            entry = _read_entry(one)
-            if entry is not None:
-                yield entry
-
-
-def _read_entry(value: Any) -> FilterEntry | None:
-    try:
-        bits = value["bloomFilterData"]
-        texts = value["topic"], value["consumerGroup"], value["expression"]
-        numbers = value["clientVersion"], value["bornTime"], value["deadTime"], bits["bitNum"]
-        positions = tuple(bits["bitPos"])
-    except (KeyError, TypeError):
-        return None
-    if (
-        value.get("expressionType") != SQL92
-        or any(not isinstance(one, str) for one in texts)
-        or any(type(one) is not int for one in (*numbers, *positions))
-        or any(not 0 <= at < numbers[3] for at in positions)
-    ):
-        return None
-    topic, group, expression = texts
-    return FilterEntry(
-        topic=topic,
-        group=group,
-        expression=expression,
-        version=numbers[0],
-        born_ms=numbers[1],
-        dead_ms=numbers[2],
-        bits=FilterBits(numbers[3], positions),
-    )

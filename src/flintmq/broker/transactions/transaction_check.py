@@ -74,7 +74,7 @@ class TransactionCheck:
         # transaction by the old offset; that decides the copy, which need not be asked about.
         self._moved: dict[int, int] = {}
         self._last_put: PutResult | None = None
-        """The last message that this pass has put."""
+        """The last half message put again that the disk may not have yet."""
         self._uncommitted: dict[str, int] = {}
         """How far the passes have come, also where the disk has not everything yet."""
 
@@ -97,7 +97,6 @@ class TransactionCheck:
             self._progress(TRANS_OP_HALF_TOPIC),
         )
         progress.op_end = progress.op_offset
-        self._last_put = None
         self._read_ops(progress)
         try:
             return (yield from self._follow(progress))
@@ -107,9 +106,12 @@ class TransactionCheck:
             context.dispatch()
 
     def _progress(self, topic: str) -> int:
+        return max(self._committed(topic), self._uncommitted.get(topic, 0))
+
+    def _committed(self, topic: str) -> int:
+        """Return from where on a pass would follow a topic after a restart."""
         committed = self._context.offsets.get(GROUP, topic, _QUEUE) or 0
-        first = self._context.store.min_offset_in_queue(topic, _QUEUE)
-        return max(committed, first, self._uncommitted.get(topic, 0))
+        return max(committed, self._context.store.min_offset_in_queue(topic, _QUEUE))
 
     # -- op records --------------------------------------------------------------------------
 
@@ -163,9 +165,13 @@ class TransactionCheck:
             if result is not None and not result.ok:
                 return
             for topic, offset in reached.items():
-                offsets.commit(GROUP, topic, _QUEUE, offset)
+                # Where nothing was done nothing is committed: tools list whoever has an offset.
+                if offset != self._committed(topic):
+                    offsets.commit(GROUP, topic, _QUEUE, offset)
             if self._uncommitted is reached:
                 self._uncommitted = {}
+            if self._last_put is last:
+                self._last_put = None
 
         if last is None:
             commit(None)

@@ -11,14 +11,15 @@ import asyncio
 import functools
 import heapq
 import itertools
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from flintmq.broker.waiting.awaited_queue import AwaitedQueue, Judging
+from flintmq.broker.waiting.held_pull import HeldPull, Queue
 from flintmq.remoting.refusal_counts import HELD_PULLS
 
 if TYPE_CHECKING:
-    from flintmq.broker.filtering.pull_filter import PullFilter
     from flintmq.remoting.peer import Peer
     from flintmq.remoting.refusal_counts import RefusalCounts
     from flintmq.store.message_store import MessageStore
@@ -28,53 +29,42 @@ HELD_BY_ONE_COUNT_MAX: Final = 16_384
 """Pulls of one connection that wait."""
 
 HELD_ON_ONE_COUNT_MAX: Final = 2048
-"""Pulls of one queue that wait: each is looked at for every message that comes."""
+"""Pulls of one queue that wait: one message may be for all of them."""
 
 HELD_SIZE_MAX: Final = 128 << 20
 """Bytes that all pulls which wait may take together, by what is charged for each."""
 
-PULL_SIZE: Final = 1024
-"""Bytes that are charged for a pull besides its subscription."""
-
 HOLD_MS_MAX: Final = 120_000
 WAKE_COUNT_MAX: Final = 256
-"""Pulls that are answered in one turn of the loop; the others have theirs in the next one."""
+WAKE_MS: Final = 2.0
+"""Pulls that are answered in one turn of the loop, and for how long, at most; the others have
+their answers in the next one.  Each reads, and may read much of which it wants nothing."""
 
 _ANSWERED_COUNT_MIN: Final = 64
 
-Queue: TypeAlias = tuple[str, int]
 _KeyT = TypeVar("_KeyT")
-
-
-@dataclass(slots=True, eq=False)
-class HeldPull:
-    """One pull that waits.  ``answer`` reads again and answers, whatever is found."""
-
-    queue: Queue
-    offset: int
-    message_filter: PullFilter | None
-    connection: Peer
-    answer: Callable[[], None]
-    size: int = PULL_SIZE
-    """Bytes that are charged for it."""
-    is_answered: bool = False
-    is_woken: bool = False
-    """Whether something has come for it."""
-    waits_for_room: bool = False
-    """Whether it would have been answered if its peer had read more."""
 
 
 class HeldPulls:
     """All pulls that wait at one broker."""
 
     def __init__(
-        self, store: MessageStore, *, refused: RefusalCounts, count_max: Callable[[], int]
+        self,
+        store: MessageStore,
+        *,
+        refused: RefusalCounts,
+        count_max: Callable[[], int],
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._refused = refused
         self._count_max = count_max
         self._loop = asyncio.get_running_loop()
+        self._now = now
         self._by_queue: dict[Queue, dict[HeldPull, None]] = {}
+        self._awaited: dict[Queue, AwaitedQueue] = {}
+        """The pulls that nothing has come for."""
+        self._judging = Judging()
         self._by_connection: dict[Peer, dict[HeldPull, None]] = {}
         self._deadlines: list[tuple[float, int, HeldPull]] = []
         self._sequence = itertools.count()
@@ -103,12 +93,16 @@ class HeldPulls:
             return False
         deadline = self._loop.time() + min(max(timeout_ms, 0), HOLD_MS_MAX) / 1000
         self._by_queue.setdefault(pull.queue, {})[pull] = None
+        awaited = self._awaited.get(pull.queue)
+        if awaited is None:
+            awaited = self._awaited[pull.queue] = AwaitedQueue()
+        awaited.add(pull)
         self._by_connection.setdefault(pull.connection, {})[pull] = None
         heapq.heappush(self._deadlines, (deadline, next(self._sequence), pull))
         self.count += 1
         self.size += pull.size
         self._store.dispatcher.on_arrival = self._arrived
-        self._store.dispatcher.awaited_queues = self._by_queue
+        self._store.dispatcher.awaited_queues = self._awaited
         # A timer that comes too early, for a pull that was answered before, sets the next one.
         if self._timer is None or deadline < self._timer.when():
             self._set_timer()
@@ -124,33 +118,27 @@ class HeldPulls:
         bitmap: bytes | None,
         read_properties: Callable[[], Mapping[str, str]],
     ) -> None:
-        pulls = self._by_queue.get((topic, queue_id))
-        if pulls is None:
+        awaited = self._awaited.get((topic, queue_id))
+        if awaited is None:
             return
-        judged: dict[PullFilter, bool] = {}
-        for pull in pulls:
-            if pull.is_woken or queue_offset <= pull.offset:
-                continue
-            chosen = pull.message_filter
-            if chosen is not None:
-                # Members of a group share their filter, which may take a while to judge.
-                matches = judged.get(chosen)
-                if matches is None:
-                    matches = judged[chosen] = chosen.matches_arrival(tags_code, read_properties)
-                if not matches:
-                    continue
+        found = awaited.take(queue_offset, tags_code, read_properties, self._judging)
+        for pull in found:
             pull.is_woken = True
-            self._ready.append(pull)
+        self._ready += found
+        if not awaited:
+            del self._awaited[topic, queue_id]
 
     def wake(self) -> None:
         """Answer the pulls for which something has come; call it after each dispatch."""
         if self._next_wake is not None:
             return  # Others wait for the next turn of the loop already.
-        answered = 0
+        answered, until = 0, 0.0
+        self._judging.count = 0
         while self._ready:
+            until = until or self._now() + WAKE_MS / 1000
             ready, self._ready = self._ready, []
             for number, pull in enumerate(ready):
-                if answered >= WAKE_COUNT_MAX:
+                if answered >= WAKE_COUNT_MAX or (answered and self._now() >= until):
                     self._ready = ready[number:] + self._ready
                     self._next_wake = self._loop.call_soon(self._wake_again)
                     return
@@ -192,6 +180,11 @@ class HeldPulls:
         self.size -= pull.size
         _take_out(self._by_queue, pull.queue, pull)
         _take_out(self._by_connection, pull.connection, pull)
+        awaited = self._awaited.get(pull.queue)
+        if awaited is not None and not pull.is_woken:
+            awaited.remove(pull)
+            if not awaited:
+                del self._awaited[pull.queue]
         if not self.count:
             self._store.dispatcher.on_arrival = None
         if len(self._deadlines) > 2 * self.count + _ANSWERED_COUNT_MIN:

@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from flintmq.cli.option_types import delay_levels_option, size_options, verify_options
+from flintmq.cli.option_types import (
+    delay_levels_option,
+    extension_option,
+    size_options,
+    verify_options,
+)
 from flintmq.cli.output.findings_output import complaints
 from flintmq.cli.output.json_output import with_members
 from flintmq.cli.output.text import plural, printable, size_text
@@ -108,8 +113,9 @@ def _sections(report: "StoreReport") -> Iterator[str]:
     help="Where to write: a directory that is new or empty, outside the store.",
 )
 @click.option("--in-place", is_flag=True, help="Take the place of the old files, at the end.")
-@click.option("--queues", is_flag=True, help="Make the consume queues, without extensions.")
+@click.option("--queues", is_flag=True, help="Make the consume queues.")
 @click.option("--index", "index", is_flag=True, help="Make the key index.")
+@extension_option
 def rebuild_command(
     job: Job,
     directory: Path,
@@ -119,6 +125,7 @@ def rebuild_command(
     in_place: bool,
     queues: bool,
     index: bool,
+    extension: bool | None,
 ) -> JobOutcome:
     """Make consume queues and key index anew from the log, both unless one is asked for.
 
@@ -139,6 +146,7 @@ def rebuild_command(
         index=index or both,
         delay_levels=delay_levels,
         sizes=sizes,
+        extension=extension,
         split_size=job.split_size((str(directory),), default=RANGE_SIZE),
     )
     with job.tasks() as spark:

@@ -13,7 +13,9 @@ from flintmq.broker import BrokerConfig, misspelt_keys, read_settings, run_broke
 from flintmq.cli.exit_codes import EXIT_FINE
 from flintmq.cli.lazy_group import LazyGroup
 from flintmq.cli.servers.running import (
+    NAMESRV_ENVIRONMENT,
     announce,
+    changes_beside,
     host_option,
     log_format_option,
     log_level_option,
@@ -27,12 +29,12 @@ from flintmq.cli.servers.running import (
     start_logging,
     warn_of,
 )
+from flintmq.kernels.background_load import load_ahead
 from flintmq.settings.metrics_settings import metrics_at
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-NAMESRV_ENVIRONMENT: Final = "NAMESRV_ADDR"
 IMPORTANT_KEYS: Final = frozenset(
     {
         "autoCreateSubscriptionGroup",
@@ -134,13 +136,14 @@ def broker_command(
         print_settings({k: v for k, v in shown.items() if print_all or k in IMPORTANT_KEYS})
         return EXIT_FINE
     beside = store.root / "config" / "broker.conf" if config_file is None else config_file
-    overlay = beside.with_name(beside.name + ".changes")
+    overlay = changes_beside(beside)
 
     async def serve(stopped: asyncio.Event) -> None:
         if stop_with_stdin:
             _stop_at_end_of(sys.stdin.fileno(), stopped)
         async with run_broker(broker, store, overlay=overlay) as running:
             announce(boot_line(broker, running.address), metrics=running.metrics_address)
+            load_ahead()
             await stopped.wait()
 
     run_until_stopped(serve)
@@ -151,7 +154,8 @@ def boot_line(config: BrokerConfig, address: str) -> str:
     """Return the line by which scripts know that a broker is up."""
     servers = config.namesrv_addr
     told = f" and name server is {servers}" if servers else ""
-    return f"The broker[{config.name}, {address}] boot success. serializeType=JSON{told}"
+    kind = config.serialize_type.value
+    return f"The broker[{config.name}, {address}] boot success. serializeType={kind}{told}"
 
 
 def _stop_at_end_of(descriptor: int, stopped: asyncio.Event) -> None:

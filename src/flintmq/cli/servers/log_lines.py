@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 from datetime import datetime
@@ -28,13 +29,18 @@ _CONTROL: Final = (
     *range(0x2066, 0x206A),
     *range(0xD800, 0xE000),  # Halves of characters, which no stream can write.
 )
-_ESCAPES: Final = {code: ascii(chr(code))[1:-1] for code in _CONTROL}
+
+
+@functools.cache
+def _escapes() -> dict[int, str]:
+    """Return how each of these characters is written; most logs never need it."""
+    return {code: ascii(chr(code))[1:-1] for code in _CONTROL}
 
 
 def one_line(text: str) -> str:
     """Return a text with line breaks and other control characters written as escapes."""
     text = _cut(text)
-    return text if text.isascii() and text.isprintable() else text.translate(_ESCAPES)
+    return text if text.isascii() and text.isprintable() else text.translate(_escapes())
 
 
 class OneLineFormatter(logging.Formatter):

@@ -9,6 +9,7 @@ import click
 from flintmq.cli.exit_codes import EXIT_FINE
 from flintmq.cli.servers.running import (
     announce,
+    changes_beside,
     host_option,
     log_format_option,
     log_level_option,
@@ -64,7 +65,7 @@ def namesrv_command(
     refuse(refusals(SETTINGS, properties))
     config = NamesrvConfig.from_properties(properties)
     if config_file is not None and "configStorePath" not in properties:
-        overlay = config_file.with_name(config_file.name + ".changes")
+        overlay = changes_beside(config_file)
         config = NamesrvConfig.from_properties(properties | {"configStorePath": str(overlay)})
     if print_all:
         print_settings(config.to_properties())
@@ -73,7 +74,8 @@ def namesrv_command(
     async def serve(stopped: asyncio.Event) -> None:
         async with run_namesrv(config) as running:
             announce(
-                f"The Name Server boot success. serializeType=JSON, address={running.address}",
+                "The Name Server boot success. "
+                f"serializeType={config.serialize_type.value}, address={running.address}",
                 metrics=running.metrics_address,
             )
             await stopped.wait()

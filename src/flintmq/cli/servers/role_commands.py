@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from flintmq.access.credentials_file import signer
 from flintmq.broker import read_settings
 from flintmq.broker.failover.promotion import check_promotion, promoted
 from flintmq.broker.failover.rejoin import Rejoining, find_master
 from flintmq.cli.exit_codes import EXIT_FINE, EXIT_PROBLEMS
-from flintmq.cli.servers.running import read_settings_file, start_logging
-from flintmq.settings import write_properties
+from flintmq.cli.servers.running import (
+    NAMESRV_ENVIRONMENT,
+    changes_beside,
+    read_settings_file,
+    start_logging,
+)
+from flintmq.client.options import ClientOptions
+from flintmq.settings import read_properties, write_properties
 from flintmq.settings.durable_file import replace_durably
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from flintmq.broker import BrokerConfig, StoreConfig
     from flintmq.broker.failover.rejoin import Surplus
+    from flintmq.format.wire.command import Command
 
 TOPICS_SHOWN_MAX = 20
 
@@ -62,7 +71,7 @@ def promote_command(config_file: Path, namesrv: str | None, role: str, unchecked
     """
     start_logging("warning")
     broker, store = _settings(config_file, namesrv)
-    asyncio.run(check_promotion(broker, store, asks=not unchecked))
+    asyncio.run(check_promotion(broker, store, asks=not unchecked, sign=_signer()))
     _change_file(config_file, promoted(type(store.broker_role)(role)))
     click.echo(f"{broker.name} is a master now ({role}); start it: flintmq broker -c {config_file}")
     return EXIT_FINE
@@ -83,7 +92,7 @@ def rejoin_command(config_file: Path, namesrv: str | None, broker_id: int, yes: 
     """
     start_logging("warning")
     broker, store = _settings(config_file, namesrv)
-    master = asyncio.run(find_master(broker, store))
+    master = asyncio.run(find_master(broker, store, sign=_signer()))
     with Rejoining.opened(store, master) as rejoining:
         surplus = asyncio.run(rejoining.surplus())
         for line in _surplus_lines(surplus, master.address):
@@ -118,11 +127,31 @@ def _surplus_lines(surplus: Surplus, address: str) -> list[str]:
 
 
 def _settings(config_file: Path, namesrv: str | None) -> tuple[BrokerConfig, StoreConfig]:
-    changes = () if namesrv is None else (f"namesrvAddr={namesrv}",)
-    return read_settings(read_settings_file(config_file, changes))
+    """Return the settings as a start of the broker would find them.
+
+    Name servers that were changed while it ran count too: others may know of no master.
+    """
+    properties = read_settings_file(config_file, ())
+    kept = changes_beside(config_file)
+    if kept.exists():
+        properties |= read_properties(kept.read_bytes())
+    known = namesrv or properties.get("namesrvAddr") or os.environ.get(NAMESRV_ENVIRONMENT)
+    return read_settings(properties | ({"namesrvAddr": known} if known else {}))
+
+
+def _signer() -> Callable[[Command], None] | None:
+    """Return what signs requests with the keys of the environment, None if it has none."""
+    keys = ClientOptions().signing_credentials
+    if keys is None:
+        return None
+    return signer(
+        access_key=keys.access_key,
+        secret_key=keys.secret_key,
+        security_token=keys.security_token,
+    )
 
 
 def _change_file(config_file: Path, changes: Mapping[str, str]) -> None:
     """Change settings in a file durably; all others stay, their comments do not."""
-    properties = read_settings_file(config_file, ())
+    properties = read_properties(config_file.read_bytes())
     replace_durably(config_file, write_properties({**properties, **changes}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,18 +16,19 @@ from flintmq.cli.servers.running import (
     log_format_option,
     log_level_option,
     metrics_option,
-    parse_changes,
+    read_settings_file,
     refuse_unknown,
     run_until_stopped,
     set_option,
     start_logging,
 )
 from flintmq.cli.servers.serve_plan import Member, ServePlan
-from flintmq.cli.servers.supervision import ProcessEndedError, supervise
+from flintmq.kernels.background_load import load_ahead
 from flintmq.namesrv import run_namesrv
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Sequence
 
 
 @click.command("serve")
@@ -74,7 +76,7 @@ def serve_command(
     broker are on --metrics-port, those of the others and of name servers on the ports behind it.
     """
     start_logging(log_level, log_format)
-    settings = parse_changes(changes)
+    settings = read_settings_file(None, changes)
     refuse_unknown(changes, misspelt_keys(settings))
     plan = ServePlan(
         data=data.absolute(),
@@ -92,12 +94,19 @@ def serve_command(
     for member in plan.members():
         plan.broker_settings(member, "")  # A bad value is found before anything starts.
 
+    if count > 1 or replicas or namesrvs > 1:
+        return _serve_by_processes(plan, ("--log-level", log_level, "--log-format", log_format))
+    run_until_stopped(functools.partial(_serve_here, plan))
+    return EXIT_FINE
+
+
+def _serve_by_processes(plan: ServePlan, log_options: Sequence[str]) -> int:
+    """Run each broker as a process; return the exit code when all have ended."""
+    # Only who runs several needs it.
+    from flintmq.cli.servers.supervision import ProcessEndedError, supervise
+
     async def serve(stopped: asyncio.Event) -> None:
-        if count > 1 or replicas or namesrvs > 1:
-            log_options = ("--log-level", log_level, "--log-format", log_format)
-            await supervise(plan, stopped, ready=announce, log_options=log_options)
-        else:
-            await _serve_here(plan, stopped)
+        await supervise(plan, stopped, ready=announce, log_options=log_options)
 
     try:
         run_until_stopped(serve)
@@ -118,4 +127,5 @@ async def _serve_here(plan: ServePlan, stopped: asyncio.Event) -> None:
         plan.keep_settings(Member(0), running.context.config, store)
         metrics = [running.metrics_address, namesrv.metrics_address]
         announce(plan.ready_line(namesrv.address, [running.address], metrics))
+        load_ahead()
         await stopped.wait()

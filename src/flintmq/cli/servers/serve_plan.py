@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from flintmq.broker import BrokerConfig, read_settings
 from flintmq.format.stored.index_file import file_size
+from flintmq.model.value_class import Value, value_class
 from flintmq.namesrv import NamesrvConfig
 from flintmq.settings import from_properties, write_properties
 from flintmq.settings.durable_file import replace_durably
@@ -65,17 +66,19 @@ class Member(NamedTuple):
         return f"{self.broker_name}-slave-{self.replica}" if self.replica else self.broker_name
 
 
-def found_sizes(root: Path) -> dict[str, str]:
+def found_sizes(root: Path, *log_directories: Path) -> dict[str, str]:
     """Return the sizes of the files that a store has already: Java's are larger than ours.
 
-    The log of a store that was made with other sizes could not be opened.
+    The log of a store that was made with other sizes could not be opened.  It may lie in
+    directories of its own.
     """
     found = {}
-    for key, pattern in (
-        ("mappedFileSizeCommitLog", f"commitlog/{_FILE_NAME}"),
-        ("mappedFileSizeConsumeQueue", f"consumequeue/*/*/{_FILE_NAME}"),
+    logs = log_directories or (root / "commitlog",)
+    for key, files in (
+        ("mappedFileSizeCommitLog", chain.from_iterable(one.glob(_FILE_NAME) for one in logs)),
+        ("mappedFileSizeConsumeQueue", root.glob(f"consumequeue/*/*/{_FILE_NAME}")),
     ):
-        file = next(root.glob(pattern), None)
+        file = next(iter(files), None)
         if file is not None and (size := file.stat().st_size):
             found[key] = str(size)
     index = next(root.glob("index/[0-9]*"), None)
@@ -84,8 +87,8 @@ def found_sizes(root: Path) -> dict[str, str]:
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServePlan:
+@value_class
+class ServePlan(Value):
     """One group of name servers and brokers, kept in one directory."""
 
     data: Path
@@ -148,9 +151,13 @@ class ServePlan:
             settings |= {"brokerRole": "SLAVE", "brokerId": str(member.replica)}
         settings |= self._metrics(place)
         root = self.directory(member) / "store"
+        logs = settings.get("storePathCommitLog", "").split(settings.get(SPLITTER_KEY, ","))
         return {
             **SMALL_STORE,
-            **found_sizes(Path(settings.get("storePathRootDir", root))),
+            **found_sizes(
+                Path(settings.get("storePathRootDir", root)),
+                *(Path(one.strip()) for one in logs if one.strip()),
+            ),
             "brokerName": member.broker_name,
             "namesrvAddr": namesrv,
             "listenPort": str(port),

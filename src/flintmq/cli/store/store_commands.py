@@ -10,6 +10,7 @@ from flintmq.cli.option_types import (
     SHAPE_ADVICE,
     StoreChoice,
     delay_levels_option,
+    extension_option,
     parse_bound,
     store_options,
     verify_options,
@@ -237,13 +238,15 @@ def _show_start(
 @store_group.command("rebuild")
 @store_options
 @delay_levels_option
-@click.option("--queues", is_flag=True, help="Make the consume queues, without extensions.")
+@click.option("--queues", is_flag=True, help="Make the consume queues.")
 @click.option("--index", "index", is_flag=True, help="Make the key index.")
+@extension_option
 @_output_option
 def rebuild_command(
     store: StoreChoice,
     queues: bool,
     index: bool,
+    extension: bool | None,
     output: Path,
     delay_levels: DelayLevels,
 ) -> int:
@@ -258,6 +261,7 @@ def rebuild_command(
                 queues=queues or both,
                 index=index or both,
                 delay_levels=delay_levels,
+                extension=extension,
                 progress=progress,
             )
         except UnknownIndexShapeError as error:

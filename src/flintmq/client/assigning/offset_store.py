@@ -17,6 +17,7 @@ from flintmq.format.wire.headers.offsets import (
     UpdateConsumerOffsetRequest,
 )
 from flintmq.model.message_queue import MessageQueue
+from flintmq.remoting.errors import RemotingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -128,6 +129,10 @@ class RemoteOffsets(NotedOffsets):
     Less than the group has committed is committed only if that was asked for.  A member that has
     committed nothing for a while, perhaps because its process stood still, therefore asks the
     broker first: another member may have come further.
+
+    A Java broker makes a table for each topic of a group at the first commit, without a lock.  Of
+    two first commits that come together it forgets one and answers both with success.  The first
+    one therefore goes alone.
     """
 
     def __init__(
@@ -147,6 +152,11 @@ class RemoteOffsets(NotedOffsets):
         """How often that was said: a commit that was on its way already does not count for it."""
         # An offset on its way must not overtake a later one, above all not that of a hand-over.
         self._turns: defaultdict[MessageQueue, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._begun: set[tuple[str, str]] = set()
+        """Topics and brokers that have a table of this group's offsets."""
+        self._first_turns: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._unanswered: dict[tuple[str, str], RemotingError] = {}
+        """Why the last of those that went alone had no answer."""
 
     async def load(self) -> None:
         """There is nothing to load."""
@@ -168,6 +178,8 @@ class RemoteOffsets(NotedOffsets):
         """Return the offset noted, if the broker had no higher one a moment ago."""
         offset = self._offsets.get(queue)
         if offset is None or queue in self._lowered or not self._is_known(queue):
+            return None
+        if (queue.topic, queue.broker_name) not in self._begun:
             return None
         return offset if offset >= self._known[queue][0] else None
 
@@ -194,6 +206,9 @@ class RemoteOffsets(NotedOffsets):
             return None
         offset = OffsetResponse.decode(answer.ext_fields).offset
         self._known[queue] = offset, asked_ms
+        if offset > 0:
+            # A broker answers 0 for a young queue too, without a table.
+            self._begun.add((queue.topic, queue.broker_name))
         return offset
 
     async def persist(self, queues: Collection[MessageQueue]) -> None:
@@ -246,16 +261,51 @@ class RemoteOffsets(NotedOffsets):
             broker_name=queue.broker_name,
         )
         asked_ms = self._now_ms()
-        address = await self._client.routes.home(queue)
-        await self._client.call(
-            address, RequestCode.UPDATE_CONSUMER_OFFSET, header, timeout_ms=TIMEOUT_MS
-        )
+        await self._send_after_the_first(queue, header)
         self._committed[queue] = offset
         self._known[queue] = offset, asked_ms
         is_last_word = self._lowered_count[queue] == lowered_count
         if is_last_word:
             self._lowered.discard(queue)
         return is_last_word
+
+    async def _send_after_the_first(
+        self, queue: MessageQueue, header: UpdateConsumerOffsetRequest
+    ) -> None:
+        """Send an offset alone if it is the first of its table, else beside others.
+
+        If a broker does not answer the first, those that have waited for it are not sent: each of
+        them would wait for as long, and a close for all.
+        """
+        table = queue.topic, queue.broker_name
+        if table not in self._begun:
+            unanswered = self._unanswered.get(table)
+            async with self._first_turns[table]:
+                # Who has waited here for the first need not wait for the second too.
+                if table not in self._begun:
+                    since = self._unanswered.get(table)
+                    if since is not None and since is not unanswered:
+                        raise since
+                    await self._send_first(table, queue, header)
+                    return
+        await self._send(queue, header)
+
+    async def _send_first(
+        self, table: tuple[str, str], queue: MessageQueue, header: UpdateConsumerOffsetRequest
+    ) -> None:
+        try:
+            await self._send(queue, header)
+        except RemotingError as error:
+            self._unanswered[table] = error.with_traceback(None)
+            raise
+        self._begun.add(table)
+        self._unanswered.pop(table, None)
+
+    async def _send(self, queue: MessageQueue, header: UpdateConsumerOffsetRequest) -> None:
+        address = await self._client.routes.home(queue)
+        await self._client.call(
+            address, RequestCode.UPDATE_CONSUMER_OFFSET, header, timeout_ms=TIMEOUT_MS
+        )
 
     def forget(self, queue: MessageQueue) -> None:
         """Drop what was noted of a queue."""

@@ -123,7 +123,8 @@ class ProcessQueue:
             else:
                 bisect.insort(self._offsets, offset)
             self.size += message.stored_body_size
-            self.max_offset = max(self.max_offset, offset)
+            if offset > self.max_offset:
+                self.max_offset = offset
         return NOTHING if self.count else next_offset
 
     # -- concurrent --------------------------------------------------------------------------
@@ -139,15 +140,18 @@ class ProcessQueue:
 
     def remove(self, messages: Iterable[ReceivedMessage]) -> int:
         """Drop handled messages; return the offset that may be committed, or NOTHING."""
-        if not self._offsets:
+        offsets = self._offsets
+        if not offsets:
             return NOTHING
         for message in messages:
             offset = message.queue_offset
             self._started.pop(offset, None)
             if self._messages.pop(offset, None) is not None:
-                del self._offsets[bisect.bisect_left(self._offsets, offset)]
+                # Mostly it is the oldest one.
+                at = 0 if offsets[0] == offset else bisect.bisect_left(offsets, offset)
+                del offsets[at]
                 self.size -= message.stored_body_size
-        return self._offsets[0] if self._offsets else self.max_offset + 1
+        return offsets[0] if offsets else self.max_offset + 1
 
     def stuck(self, *, now_ms: int, timeout_ms: int) -> ReceivedMessage | None:
         """Return the oldest message if a handler has had it for too long.

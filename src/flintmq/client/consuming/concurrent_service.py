@@ -98,7 +98,8 @@ class ConcurrentService(ConsumeService):
             return
         began_ms = self._now_ms()
         held.start(messages, now_ms=began_ms)
-        outcome = await self._hand_over(one, messages, began_ms=began_ms)
+        outcome = await self._runner.run(messages)
+        self._note_call(one, messages, outcome, began_ms=began_ms)
         if held.is_dropped:
             return  # Another member gets the messages again.
         handled, failed = outcome.split(messages)

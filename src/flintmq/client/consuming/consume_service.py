@@ -54,19 +54,19 @@ class ConsumeService(ABC):
     def _set_up(self) -> None:
         """Create the state that only this kind of consumption needs."""
 
-    async def _hand_over(
-        self, one: AssignedQueue, messages: Sequence[ReceivedMessage], *, began_ms: int
-    ) -> Outcome:
-        """Call the handler and count the call."""
-        outcome = await self._runner.run(messages)
-        one.held.last_consume_ms = self._now_ms()
+    def _note_call(
+        self,
+        one: AssignedQueue,
+        messages: Sequence[ReceivedMessage],
+        outcome: Outcome,
+        *,
+        began_ms: int,
+    ) -> None:
+        """Count a call of the handler that has ended."""
+        now_ms = one.held.last_consume_ms = self._now_ms()
         self._statistics.consumed(
-            messages[0].topic,
-            len(messages),
-            one.held.last_consume_ms - began_ms,
-            is_success=outcome.is_success,
+            messages[0].topic, len(messages), now_ms - began_ms, is_success=outcome.is_success
         )
-        return outcome
 
     @abstractmethod
     def begin(self, one: AssignedQueue) -> None:

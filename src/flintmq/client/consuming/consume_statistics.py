@@ -21,12 +21,14 @@ class _Window:
     seconds: dict[int, list[int]] = field(default_factory=dict)
 
     def add(self, second: int, count: int, elapsed_ms: int) -> None:
-        entry = self.seconds.setdefault(second, [0, 0, 0])
+        entry = self.seconds.get(second)
+        if entry is None:
+            entry = self.seconds[second] = [0, 0, 0]
+            while len(self.seconds) > WINDOW_S:
+                del self.seconds[next(iter(self.seconds))]
         entry[0] += count
         entry[1] += 1
         entry[2] += elapsed_ms
-        while len(self.seconds) > WINDOW_S:
-            del self.seconds[next(iter(self.seconds))]
 
     def rates(self, second: int) -> tuple[float, float]:
         """Return counts per second and milliseconds per call."""

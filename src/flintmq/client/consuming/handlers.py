@@ -136,10 +136,19 @@ class HandlerRunner:
     async def run(self, messages: Sequence[ReceivedMessage]) -> Outcome:
         """Call the handler; an exception means that the messages are delivered again."""
         given: _Given = list(messages) if self._takes_list else messages[0]
-        if self._threads is None:
-            outcome = await self._await(given)
-        else:
+        if self._threads is not None:
             outcome = await self._threads.call(given)
+        else:
+            # It is never reset: the tasks that call this do nothing else for a user.
+            _handling.set(self._consumer)
+            try:
+                outcome = _outcome(await self._handler(given))
+            except BaseException as error:
+                # SystemExit and KeyboardInterrupt of a task would end the loop.  A cancellation
+                # that is not our own is that of something that the handler waited for.
+                if is_own_end(error, asyncio.current_task()):
+                    raise
+                outcome = Outcome(ConsumeResult.LATER, error)
         if outcome.error is not None:
             first = messages[0]
             logger.error(
@@ -159,19 +168,6 @@ class HandlerRunner:
         try:
             return _outcome(self._handler(given))
         except BaseException as error:
-            return Outcome(ConsumeResult.LATER, error)
-
-    async def _await(self, given: _Given) -> Outcome:
-        # It is never reset: the tasks that call this do nothing else for a user.
-        _handling.set(self._consumer)
-        task = asyncio.current_task()
-        try:
-            return _outcome(await self._handler(given))
-        except BaseException as error:
-            # SystemExit and KeyboardInterrupt of a task would end the loop.  A cancellation that is
-            # not our own is that of something that the handler waited for.
-            if is_own_end(error, task):
-                raise
             return Outcome(ConsumeResult.LATER, error)
 
     def close(self, *, wait: bool) -> None:

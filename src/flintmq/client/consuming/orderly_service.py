@@ -84,7 +84,9 @@ class OrderlyService(ConsumeService):
             if not self._may_consume(one):
                 return 0
             messages = one.held.take(self._settings.batch_size)
-            outcome = await self._hand_over(one, messages, began_ms=self._now_ms())
+            began_ms = self._now_ms()
+            outcome = await self._runner.run(messages)
+            self._note_call(one, messages, outcome, began_ms=began_ms)
         handled, failed = outcome.split(messages)
         if failed and await self._are_dead_letters(failed):
             handled, failed = messages, ()

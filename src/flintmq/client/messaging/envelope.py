@@ -80,7 +80,9 @@ class Envelope(NamedTuple):
             status=status,
             message_id=self.message_id or header.msg_id,
             offset_message_id=header.msg_id,
-            queue=queue._replace(queue_id=header.queue_id),
+            queue=queue
+            if queue.queue_id == header.queue_id
+            else queue._replace(queue_id=header.queue_id),
             queue_offset=header.queue_offset,
             region=header.region or "DefaultRegion",
             trace_on=header.trace_on is not False,
@@ -101,18 +103,17 @@ def make_envelope(
         raise UsageError(
             f"a body of {len(message.body)} bytes, at most {BODY_SIZE_MAX} are allowed"
         )
-    properties = message.wire_properties() | {names.UNIQ_KEY: message_id} | (extra or {})
     body, sys_flag = message.body, 0
     if len(body) >= compress_from:
         body = compress(body, compression)
         sys_flag = COMPRESSED | compression
-    if properties.get(names.TRAN_MSG) == "true":
+    if extra and extra.get(names.TRAN_MSG) == "true":
         sys_flag |= TRANSACTION_PREPARED
     return Envelope(
         topic=topic,
         code=RequestCode.SEND_MESSAGE_V2,
         body=body,
-        properties=encode_properties(properties).decode(),
+        properties=_with_id(message.wire_text(), message_id.encode(), extra).decode(),
         sys_flag=sys_flag,
         flag=message.flag,
         message_id=message_id,
@@ -120,12 +121,22 @@ def make_envelope(
     )
 
 
+def _with_id(text: bytes, message_id: bytes, extra: dict[str, str] | None) -> bytes:
+    """Return the properties text of a message with its unique id and what the client adds."""
+    # Every message says whether it waits, so there is a property before the id.
+    text += _ID_NAME + message_id
+    return text + b"\x02" + encode_properties(extra) if extra else text
+
+
+_ID_NAME: Final = b"\x02%b\x01" % names.UNIQ_KEY.encode()
+
+
 def batch_items(messages: Sequence[Message]) -> list[BatchItem]:
     """Return messages as items of a batch; they have no unique ids yet."""
-    first = messages[0]
+    topic, wait = messages[0].topic, messages[0].wait
     items = []
     for message in messages:
-        if message.topic != first.topic or message.wait != first.wait or message.is_held_back:
+        if message.topic != topic or message.wait != wait or message.is_held_back:
             raise UsageError(
                 "the messages of a batch have one topic and one way of waiting, and no delay"
             )
@@ -160,12 +171,10 @@ def make_batch_envelope(
     extra: dict[str, str] | None = None,
 ) -> Envelope:
     """Make the items of one batch ready to be sent, each with its unique id."""
-    # Every message says whether it waits, so there is a property before the id.
-    before = b"\x02%b\x01" % names.UNIQ_KEY.encode()
     behind = b"\x02" + encode_properties(extra) if extra else b""
     try:
         body = encode_batch(
-            BatchItem(flag, stored, properties + before + message_id.encode() + behind)
+            (flag, stored, b"%b%b%b%b" % (properties, _ID_NAME, message_id.encode(), behind))
             for (flag, stored, properties), message_id in zip(items, message_ids, strict=True)
         )
     except RecordTooLargeError as error:

@@ -8,6 +8,7 @@ from flintmq.client.messaging.messages import BodyBudget, ReceivedMessage
 from flintmq.client.namespaces import unwrap
 from flintmq.format.properties import find_property
 from flintmq.format.stored.pulled_records import decode_records
+from flintmq.format.sys_flag import COMPRESSED
 from flintmq.model.message_queue import MessageQueue
 from flintmq.model.property_names import RETRY_TOPIC, TAGS
 from flintmq.model.topics import RETRY_PREFIX
@@ -51,7 +52,14 @@ def pulled_messages(
         if tags is not None and find_property(record.properties_text, _TAGS) not in tags:
             # Brokers compare only hashes of tags.
             continue
-        message = ReceivedMessage(record, queue, topic=topic, bounds=bounds, budget=budget)
+        message = ReceivedMessage(
+            record,
+            queue,
+            topic=topic,
+            body=None if record.sys_flag & COMPRESSED else bytes(record.body),
+            bounds=bounds,
+            budget=budget,
+        )
         found.append(with_user_topic(message, group, namespace) if is_retry else message)
     return found
 

@@ -33,17 +33,32 @@ class UniqueIds:
         self._counter = -1
         self._now_ms = now_ms
         self._month_start = self._month_end = 0
+        self._stem_ms, self._last_stem = -1, ""
 
     def next(self) -> str:
         """Return a new id."""
+        self._counter = (self._counter + 1) & _COUNTER_MASK
+        return f"{self._stem()}{self._counter:04X}"
+
+    def next_ones(self, count: int) -> list[str]:
+        """Return several new ids."""
+        stem, first = self._stem(), self._counter + 1
+        self._counter = (self._counter + count) & _COUNTER_MASK
+        return [f"{stem}{number & _COUNTER_MASK:04X}" for number in range(first, first + count)]
+
+    def _stem(self) -> str:
+        """Return what all ids of this millisecond begin with."""
         now_ms = self._now_ms()
+        if now_ms == self._stem_ms:
+            return self._last_stem
         if not self._month_start <= now_ms < self._month_end:
             self._take_month(now_ms)
         elapsed = now_ms - self._month_start
         if -_CLOCK_STEP_MS < elapsed < 0:
             elapsed = 0
-        self._counter = (self._counter + 1) & _COUNTER_MASK
-        return f"{self._prefix}{elapsed & _ELAPSED_MASK:08X}{self._counter:04X}"
+        self._stem_ms = now_ms
+        self._last_stem = f"{self._prefix}{elapsed & _ELAPSED_MASK:08X}"
+        return self._last_stem
 
     def _take_month(self, now_ms: int) -> None:
         moment = datetime.fromtimestamp(now_ms / 1000).astimezone()

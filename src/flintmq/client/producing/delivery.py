@@ -15,6 +15,7 @@ from flintmq.client.errors import (
     UsageError,
 )
 from flintmq.client.messaging.envelope import STORED_CODES
+from flintmq.client.producing.known_sends import KnownSends
 from flintmq.client.producing.queue_choice import RoundRobin
 from flintmq.client.routing.route_causes import explain_no_route
 from flintmq.client.wall_clock import monotonic_ms
@@ -64,8 +65,8 @@ class Delivery:
 
     def __init__(self, client: ClientInstance, group: str, rules: DeliveryRules) -> None:
         self._client = client
-        self._group = group
         self._rules = rules
+        self._known_sends = KnownSends(group)
         self._turns: dict[str, RoundRobin] = {}
         self._is_closed = False
 
@@ -94,7 +95,8 @@ class Delivery:
         self, topic: str, deadline: Deadline, *, avoid: str | None = None
     ) -> MessageQueue:
         """Return the queue whose turn it is, not of the broker ``avoid`` where possible."""
-        queues = await self.queues(topic, deadline)
+        known = self._client.routes.known_publish_queues(topic)
+        queues = known or await self.queues(topic, deadline)
         turn = self._turns.get(topic)
         if turn is None:
             turn = self._turns[topic] = RoundRobin()
@@ -123,7 +125,7 @@ class Delivery:
     async def tell(self, envelope: Envelope, queue: MessageQueue, deadline: Deadline) -> None:
         """Send without waiting for an answer."""
         address = await self.address(queue, deadline)
-        header = envelope.header(self._group, queue)
+        header = self._known_sends.header(envelope, queue)
         await self._client.remoting.tell(
             address, envelope.code, header, envelope.body, timeout_ms=max(deadline.left_ms, 1)
         )
@@ -198,7 +200,7 @@ class Delivery:
             answer = await remoting.call(
                 address,
                 envelope.code,
-                envelope.header(self._group, queue),
+                self._known_sends.header(envelope, queue),
                 envelope.body,
                 timeout_ms=max(deadline.left_ms, 1),
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 from typing import TYPE_CHECKING, Final, Protocol, Unpack
 
@@ -15,7 +14,6 @@ from flintmq.client.messaging.envelope import (
     batch_items,
     make_batch_envelope,
     make_envelope,
-    split_by_size,
 )
 from flintmq.client.messaging.messages import Message, SendResult
 from flintmq.client.messaging.request_reply import make_reply_envelope, wait_for_reply
@@ -30,6 +28,7 @@ from flintmq.client.messaging.transaction_listener import (
 from flintmq.client.namespaces import wrap
 from flintmq.client.options import ClientOptions, checked_group
 from flintmq.client.producing.batch_failure import BatchFailedError
+from flintmq.client.producing.batches import Batch, cut_batches
 from flintmq.client.producing.delivery import Delivery, DeliveryRules
 from flintmq.client.producing.fault_table import FaultTable
 from flintmq.client.producing.producer_settings import ProducerArguments, ProducerSettings
@@ -152,8 +151,16 @@ class AsyncProducer(MessageFinder):
         """
         deadline = self._deadline(timeout_ms)
         envelope = self._seal(message)
-        target = await self._target(message, queue, deadline)
-        return await self._send_watched([message], envelope, target, deadline)
+        is_free = queue is None and message.sharding_key is None
+        target = None if is_free else await self._target(message, queue, deadline)
+        if self._is_watched:
+            return await self._send_watched([message], envelope, target, deadline)
+        return await self._delivery.deliver(envelope, target, deadline)
+
+    @property
+    def _is_watched(self) -> bool:
+        """Whether anybody wants to know of sends."""
+        return bool(self._hooks) or self._trace is not None
 
     async def _target(
         self, message: Message, queue: MessageQueue | QueueSelector | None, deadline: Deadline
@@ -255,20 +262,23 @@ class AsyncProducer(MessageFinder):
         queue: MessageQueue | QueueSelector | None,
         batch_size: int,
         timeout_ms: int | None,
-    ) -> list[tuple[MessageQueue | None, list[Message], list[BatchItem]]]:
+    ) -> list[Batch]:
         """Return the batches into which messages are cut, each with the queue it has to go to."""
         deadline = self._deadline(timeout_ms)
-        by_queue: dict[MessageQueue | None, list[tuple[Message, BatchItem]]] = {}
-        for message, item in zip(messages, batch_items(messages), strict=True):
+        all_items = batch_items(messages)
+        if queue is None and all(message.sharding_key is None for message in messages):
+            return cut_batches(None, messages, all_items, batch_size)
+        by_queue: dict[MessageQueue | None, tuple[list[Message], list[BatchItem]]] = {}
+        for message, item in zip(messages, all_items, strict=True):
             target = await self._target(message, queue, deadline)
-            by_queue.setdefault(target, []).append((message, item))
-        found = []
-        for target, pairs in by_queue.items():
-            rest = iter(pairs)
-            for items in split_by_size([item for _, item in pairs], batch_size):
-                batch = [message for message, _ in itertools.islice(rest, len(items))]
-                found.append((target, batch, items))
-        return found
+            own_messages, own_items = by_queue.setdefault(target, ([], []))
+            own_messages.append(message)
+            own_items.append(item)
+        return [
+            one
+            for target, (some, items) in by_queue.items()
+            for one in cut_batches(target, some, items, batch_size)
+        ]
 
     async def send_one_way(
         self, message: Message, *, queue: MessageQueue | QueueSelector | None = None
@@ -422,7 +432,7 @@ class AsyncProducer(MessageFinder):
             message,
             self.client.unique_ids.next(),
             topic=wrap(self.namespace, message.topic),
-            extra=self._extra() | (extra or {}),
+            extra=self._extra() | extra if extra else self._extra(),
             compression=self.settings.compression,
             compress_from=self.settings.compress_from,
         )
@@ -431,7 +441,7 @@ class AsyncProducer(MessageFinder):
         unique_ids = self.client.unique_ids
         return make_batch_envelope(
             items,
-            [unique_ids.next() for _ in items],
+            unique_ids.next_ones(len(items)),
             topic=wrap(self.namespace, first.topic),
             wait=first.wait,
             extra=self._extra(),

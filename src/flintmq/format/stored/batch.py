@@ -84,19 +84,20 @@ def decode_batch(body: Buffer, *, count_max: int = ITEM_COUNT_MAX) -> list[Batch
     return items
 
 
-def encode_batch(items: Iterable[BatchItem]) -> bytes:
-    """Return the batch body of ``items``."""
+def encode_batch(items: Iterable[tuple[int, bytes, bytes]]) -> bytes:
+    """Return the batch body of ``items``: flag, body and properties of each, as `BatchItem`."""
     parts: list[bytes] = []
-    for item in items:
-        properties_length = len(item.properties)
+    pack_item, pack_length = _ITEM_TO_WRITE.pack, LENGTH.pack
+    for flag, body, properties in items:
+        body_length, properties_length = len(body), len(properties)
         if properties_length > PROPERTIES_LENGTH_MAX:
             raise RecordTooLargeError("properties length", properties_length, PROPERTIES_LENGTH_MAX)
-        size = ITEM_SIZE_MIN + len(item.body) + properties_length
+        size = ITEM_SIZE_MIN + body_length + properties_length
         parts += (
-            _ITEM_TO_WRITE.pack(size, item.flag, len(item.body)),
-            item.body,
-            LENGTH.pack(properties_length),
-            item.properties,
+            pack_item(size, flag, body_length),
+            body,
+            pack_length(properties_length),
+            properties,
         )
     return b"".join(parts)
 

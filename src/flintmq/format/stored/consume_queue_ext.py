@@ -84,6 +84,11 @@ def decode_ext_unit(source: Buffer, position: int = 0) -> ExtUnit | None:
     return ExtUnit(tags_code, store_time, bitmap or None)
 
 
+def has_room(position: int, unit_size: int, file_size: int) -> bool:
+    """Return whether a unit fits behind ``position`` of a file, which keeps its end free."""
+    return unit_size <= file_size - position - FILE_END_BLANK
+
+
 def address(byte_offset: int) -> int:
     """Return the address of the unit at ``byte_offset`` of the extension."""
     if not 0 <= byte_offset <= BYTE_OFFSET_MAX:

@@ -257,12 +257,13 @@ def _command(members: Any, body: bytes) -> Command:
         _fail("the JSON header is no object")
     remark = members.get("remark")
     ext_value = members.get("extFields")
+    code, version, opaque, flag = _integers(members)
     return Command(
-        code=_integer(members, "code"),
+        code=code,
         language=_language(members.get("language")),
-        version=_integer(members, "version"),
-        opaque=_integer(members, "opaque"),
-        flag=_integer(members, "flag"),
+        version=version,
+        opaque=opaque,
+        flag=flag,
         remark=None if remark is None else _text(remark),
         ext_fields=_ext_fields(ext_value),
         body=body,
@@ -278,6 +279,26 @@ def _lenient_members(header: bytes) -> Any:
     # Besides syntax errors: a number of too many digits, and nesting without end.
     except (ValueError, RecursionError) as error:
         raise CommandHeaderError(f"no JSON header: {type(error).__name__}") from error
+
+
+def _integers(members: dict[str, Any]) -> tuple[int, int, int, int]:
+    """Return code, version, opaque and flag; nearly always they are small integers already."""
+    get = members.get
+    code, version, opaque, flag = get("code"), get("version"), get("opaque"), get("flag")
+    if (
+        code.__class__ is version.__class__ is opaque.__class__ is flag.__class__ is int
+        and -_I32_MAX <= code <= _I32_MAX
+        and -_I32_MAX <= version <= _I32_MAX
+        and -_I32_MAX <= opaque <= _I32_MAX
+        and -_I32_MAX <= flag <= _I32_MAX
+    ):
+        return code, version, opaque, flag
+    return (
+        _integer(members, "code"),
+        _integer(members, "version"),
+        _integer(members, "opaque"),
+        _integer(members, "flag"),
+    )
 
 
 def _integer(members: dict[str, Any], name: str) -> int:
@@ -351,7 +372,7 @@ def _encodable(text: str) -> str:
 def _encode_json(command: Command) -> bytes:
     ext = remark = ""
     if command.ext_fields or command.empty_ext_fields:
-        ext = f'"extFields":{_JSON_ENCODER.encode(command.ext_fields)},'
+        ext = f'"extFields":{_json_object(command.ext_fields)},'
     if command.remark is not None:
         remark = f'"remark":{_JSON_ENCODER.encode(command.remark)},'
     text = (
@@ -360,6 +381,14 @@ def _encode_json(command: Command) -> bytes:
         f'"serializeTypeCurrentRPC":"JSON","version":{command.version:d}}}'
     )
     return text.encode("utf-8", "replace")
+
+
+def _json_object(fields: dict[str, str]) -> str:
+    try:
+        return orjson.dumps(fields).decode()
+    except orjson.JSONEncodeError:
+        # A lone surrogate, for which there is no UTF-8.
+        return _JSON_ENCODER.encode(fields)
 
 
 # ROCKETMQ

@@ -18,6 +18,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple, NoReturn
 
 from flintmq.format.buffer import Buffer
+from flintmq.format.wire.partial_frame import PartialFrame
 from flintmq.format.wire.remoting_errors import FrameError, LocalProtocolError
 
 FRAME_SIZE_MAX: Final = 16 * 1024 * 1024
@@ -27,6 +28,9 @@ TLS_HANDSHAKE: Final = 0x16
 """The first byte of a TLS connection; a frame begins with 0, since it is below 16 MiB."""
 
 PREFIX_SIZE: Final = 8
+
+LARGE_FRAME_SIZE: Final = 64 << 10
+"""Bytes of a frame whose chunks are joined only when it is whole."""
 
 _PREFIX: Final = struct.Struct(
     ">"
@@ -68,12 +72,14 @@ class FrameDecoder:
     def __init__(self, *, frame_size_max: int = FRAME_SIZE_MAX) -> None:
         self._frame_size_max = frame_size_max
         self._buffer = bytearray()
+        self._partial: PartialFrame | None = None
+        """The large frame that is not whole yet, if `frames` has met one; nothing follows it."""
         self._failure: str | None = None
 
     @property
     def pending_size(self) -> int:
         """Bytes that were fed and not yet taken as frames."""
-        return len(self._buffer)
+        return len(self._buffer) if self._partial is None else self._partial.size
 
     def feed(self, chunk: Buffer) -> None:
         """Add bytes received from the peer."""
@@ -86,8 +92,11 @@ class FrameDecoder:
         None is for what has to go through `frames`: after an error, or where so much is held that
         it should not be moved again and again.
         """
-        if self._failure is not None or len(self._buffer) > pending_size_max:
+        if self._failure is not None or self.pending_size > pending_size_max:
             return None
+        if self._partial is not None:
+            partial, self._partial = self._partial, None
+            return partial.joined(chunk)
         if not self._buffer:
             return chunk
         joined = bytes(self._buffer) + chunk
@@ -98,14 +107,29 @@ class FrameDecoder:
         """Feed ``chunk`` and yield all frames that are whole now.
 
         It does in one go what `feed` and `next_frame` do, without moving the bytes of a chunk
-        that begins where a frame does.  Use either it or them.
+        that begins where a frame does, nor those of a large frame before it is whole.  Use either
+        it or them.
         """
+        if self._partial is not None:
+            partial, missing_size = self._partial, self._partial.missing_size
+            partial.add(chunk[:missing_size])
+            if not partial.is_whole:
+                return
+            self._partial = None
+            head, body = partial.split()
+            yield Frame(HeaderType(head[_SIZE.size]), head[PREFIX_SIZE:], body)
+            chunk = chunk[missing_size:]
         if self._buffer or self._failure is not None:
             self.feed(chunk)
-            if not self._has_frame():
+            is_whole = self._has_frame()
+            if not (is_whole or self._begins_large(self._buffer)):
+                self._expect_more()
                 return
             chunk = bytes(self._buffer)
             self._buffer.clear()
+            if not is_whole:
+                self._begin_partial(chunk)
+                return
         at, size = 0, len(chunk)
         while size - at >= PREFIX_SIZE:
             frame_size, type_and_size = _PREFIX.unpack_from(chunk, at)
@@ -126,10 +150,36 @@ class FrameDecoder:
             )
             at = end
         if at < size:
-            # What is left is the start of a frame, or none: the careful path finds out.
-            self._buffer += memoryview(chunk)[at:]
-            frame = self.next_frame()
-            assert frame is None
+            rest = chunk[at:]
+            if self._begins_large(rest):
+                self._begin_partial(rest)
+                return
+            self._buffer += rest
+            self._expect_more()
+
+    def _expect_more(self) -> None:
+        """Find out whether what is held, which is no whole frame, may be the start of one."""
+        frame = self.next_frame()
+        assert frame is None
+
+    def _begins_large(self, start: Buffer) -> bool:
+        """Whether this is the start of a large frame, whose sizes are possible."""
+        if len(start) < PREFIX_SIZE:
+            return False
+        frame_size, type_and_size = _PREFIX.unpack_from(start)
+        return (
+            LARGE_FRAME_SIZE <= frame_size <= self._frame_size_max - _SIZE.size
+            and type_and_size >> 24 in _HEADER_TYPES
+            and (type_and_size & _HEADER_SIZE_MAX) + _TYPE_AND_SIZE_FIELD <= frame_size
+        )
+
+    def _begin_partial(self, start: bytes) -> None:
+        frame_size, type_and_size = _PREFIX.unpack_from(start)
+        self._partial = PartialFrame(
+            frame_size=_SIZE.size + frame_size,
+            body_at=PREFIX_SIZE + (type_and_size & _HEADER_SIZE_MAX),
+        )
+        self._partial.add(start)
 
     def _has_frame(self) -> bool:
         if self._failure is not None:

@@ -82,6 +82,9 @@ class PrivateRegion:
         """Tell that everything is in memory."""
         return True
 
+    def prepare_pages(self, start: int, size: int) -> None:
+        """Do nothing: everything is in memory."""
+
     def load(self, start: int, size: int) -> None:
         """Do nothing: everything is in memory."""
 
@@ -176,6 +179,9 @@ class PrivateFiles:
         """Do nothing."""
 
     def sync_directory(self, path: Path) -> None:
+        """Do nothing."""
+
+    def sync_below(self, path: Path) -> None:
         """Do nothing."""
 
     # -- names -------------------------------------------------------------------------------

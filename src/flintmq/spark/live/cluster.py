@@ -1,7 +1,7 @@
 """What the driver asks a cluster: which queues there are, and where they begin and end."""
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from enum import Enum
 from typing import Final
 
@@ -15,13 +15,15 @@ from flintmq.client.errors import (
     TopicNotExistError,
 )
 from flintmq.client.instance import ClientInstance
+from flintmq.format.errors import FormatError
 from flintmq.format.wire.bodies.dialect import Members, loads_body
 from flintmq.format.wire.bodies.routes import cluster_from_json
+from flintmq.format.wire.bodies.topics import topic_table_from_json
 from flintmq.format.wire.codes import RequestCode
 from flintmq.format.wire.headers.codec import Header
 from flintmq.model.message_queue import MessageQueue
-from flintmq.model.routes import ClusterInfo
-from flintmq.model.topic_config import Perm
+from flintmq.model.routes import MASTER_ID, BrokerData, ClusterInfo
+from flintmq.model.topic_config import Perm, TopicConfig
 from flintmq.remoting import RemotingError
 from flintmq.spark.errors import OptionError
 from flintmq.spark.live.errors import RefusedReadError, queue_text
@@ -37,6 +39,10 @@ logger = logging.getLogger(__name__)
 QUEUE_COUNT_MAX: Final = 100_000
 SAMPLE_COUNT: Final = 32
 _NAME_SERVER: Final = "name server"
+
+
+TOLD_TOPICS_MIN: Final = 100
+"""With so many topics brokers are asked which queues there are, and not a name server."""
 
 
 class Absence(Enum):
@@ -66,12 +72,57 @@ class Cluster:
             OptionError: there are more of them than anybody has use for.
             UnreachableError: no name server answers.
         """
-        found: list[MessageQueue] = []
-        for some in await each(await self._topics(), self._queues_of):
-            found += some
-        if len(found) > QUEUE_COUNT_MAX:
-            raise OptionError(f"{len(found)} queues are chosen; at most {QUEUE_COUNT_MAX} are read")
-        return sorted(found)
+        return _limited(await each(await self._topics(), self._queues_of))
+
+    async def told_queues(self) -> list[MessageQueue]:
+        """Return the queues to read, those of very many topics as their brokers know them.
+
+        A broker tells all of its topics in one answer, a name server the route of one topic.  A
+        topic that no broker tells of is asked for by its route.
+
+        Raises as `queues` does.
+        """
+        topics = await self._topics()
+        if len(topics) < TOLD_TOPICS_MIN:
+            return _limited(await each(topics, self._queues_of))
+        told = await self._told(topics)
+        untold = [topic for topic in topics if topic not in told]
+        return _limited([*told.values(), *await each(untold, self._queues_of)])
+
+    async def _told(self, topics: Collection[str]) -> dict[str, list[MessageQueue]]:
+        """Return queues as the tables of brokers have them; none if routes may say otherwise.
+
+        The route of one topic of each broker shows that.  A broker may, for example, forbid reads
+        for all of its topics: then its table knows nothing of it, and routes do.
+        """
+        wanted, found = frozenset(topics), dict[str, list[MessageQueue]]()
+        brokers = (await self.info()).brokers
+        tables = await each(brokers.values(), self._topic_table)
+        samples: dict[str, str] = {}
+        for name, table in zip(brokers, tables, strict=True):
+            if table is None:
+                return {}
+            for topic in wanted & table.keys():
+                config = table[topic]
+                readable = config.read_queue_count if config.perm & Perm.READ else 0
+                queues = (MessageQueue(topic, name, queue_id) for queue_id in range(readable))
+                found.setdefault(topic, []).extend(filter(self._options.selection.takes, queues))
+                samples[name] = topic
+        known = await each(sorted(set(samples.values())), self._queues_of)
+        by_routes = {queue for some in known for queue in some}
+        by_tables = {queue for topic in samples.values() for queue in found[topic]}
+        return found if by_routes == by_tables else {}
+
+    async def _topic_table(self, broker: BrokerData) -> Mapping[str, TopicConfig] | None:
+        """Return the topics of a broker; None if it does not tell them."""
+        address = broker.addresses.get(MASTER_ID) or next(iter(broker.addresses.values()), None)
+        try:
+            if address is not None:
+                answer = await self._client.call(address, RequestCode.GET_ALL_TOPIC_CONFIG)
+                return topic_table_from_json(loads_body(answer.body))[0]
+        except (ClientError, RemotingError, FormatError) as error:
+            logger.info("topics not told: broker=%s reason=%s", broker.broker_name, error)
+        return None
 
     def require(self, queues: Collection[MessageQueue]) -> None:
         """Raise OptionError for a topic or a queue that was named and does not exist."""
@@ -238,3 +289,11 @@ class Cluster:
             _NAME_SERVER, self._options.retries, lambda: self._client.servers.call(code)
         )
         return answer.body
+
+
+def _limited(found: Iterable[Collection[MessageQueue]]) -> list[MessageQueue]:
+    """Return queues in their order; OptionError if they are more than anybody has use for."""
+    queues = sorted(queue for some in found for queue in some)
+    if len(queues) > QUEUE_COUNT_MAX:
+        raise OptionError(f"{len(queues)} queues are chosen; at most {QUEUE_COUNT_MAX} are read")
+    return queues

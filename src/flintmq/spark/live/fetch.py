@@ -4,6 +4,9 @@ A range is cut into segments; each is pulled from its start to its end, and some
 same time.  So it does not matter how few messages a broker gives at once (RocketMQ: 32), nor
 where its answers end.  Segments that are fetched ahead wait in memory, bounded by their number
 and by the bytes of each.
+
+The pulls of a short range that is fetched ahead overlap by one record: it shows that an answer is
+of the same queue as the one before.  So nobody has to ask again when all is read.
 """
 
 import asyncio
@@ -13,6 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from flintmq.client.errors import TopicNotExistError
 from flintmq.client.pulling.puller import PullAnswer, PullStatus
+from flintmq.format.stored.record_layout import MAGIC_AT, SIZE_AT
 from flintmq.model.message_queue import MessageQueue
 from flintmq.spark.live.errors import FalseAnswerError, RefusedReadError, queue_text
 from flintmq.spark.live.ranges import Loss, QueueRange
@@ -26,6 +30,9 @@ SEGMENT_BYTES: Final = 512 << 10
 AHEAD_COUNT_MAX: Final = 256
 """A range of so many messages is fetched by one segment if it is fetched ahead."""
 
+OVERLAP_BYTES_MAX: Final = 8 << 10
+"""Answers overlap where their records are not larger than this, on average."""
+
 SEGMENT_BYTES_MAX: Final = 4 << 20
 """A segment ends behind so many bytes; what is left of it is fetched when it is needed."""
 
@@ -36,6 +43,9 @@ WAITS_MAX: Final = 8
 
 _T = TypeVar("_T")
 
+IsRecord = Callable[[bytes], bool]
+"""Whether these bytes are the record that somebody knows."""
+
 OnLoss = Callable[[MessageQueue, Loss], None]
 """Is told of messages that are not there; raises where that is an error."""
 
@@ -44,13 +54,17 @@ class Fetched(NamedTuple):
     """Records of one queue from ``start`` to before ``end``, one behind the other.
 
     A broker that filters may have added some from behind the end.  ``is_lost`` says that there
-    are none, and that this was told.
+    are none, and that this was told.  ``begin`` is the oldest offset that the queue had when the
+    broker answered, None if it did not say.  ``is_proven`` says that the answer began with the
+    record before ``start``, and that this was the one that was known; it is not in ``body``.
     """
 
     start: int
     end: int
     body: bytes = b""
     is_lost: bool = False
+    begin: int | None = None
+    is_proven: bool = False
 
 
 class CoroutineRunner(Protocol):
@@ -112,13 +126,27 @@ class RangeFetch:
         self._under_way: deque[tuple[int, asyncio.Task[list[Fetched]]]] = deque()
         self._ahead: list[Fetched] = []
 
-    async def begin(self) -> None:
-        """Fetch a short range, or its first segment, before anybody asks for it."""
+    async def begin(self, is_before: IsRecord | None = None) -> None:
+        """Fetch a short range, or its first segment, before anybody asks for it.
+
+        It is for readers that want messages of all tags.  ``is_before`` knows the record before
+        the range; the broker had that when the range was planned.
+        """
         if not self._is_left:
             return
-        if self._end - self._next <= AHEAD_COUNT_MAX:
-            self._segment_count = AHEAD_COUNT_MAX
-        self._ahead = await self._head()
+        if self._end - self._next > AHEAD_COUNT_MAX:
+            self._ahead = await self._head()
+            return
+        start, self._next = self._next, self._end
+        self._ahead = await self._segment(start, self._end, is_before, overlaps=True)
+        reached = self._ahead[-1].end
+        if reached < self._end:
+            self._under_way.append((self._end, self._start(reached, self._end)))
+
+    @property
+    def ahead_bytes(self) -> int:
+        """How many bytes were fetched before anybody asked for them."""
+        return sum(len(one.body) for one in self._ahead)
 
     def answers(self) -> Generator[Fetched, None, None]:
         """Yield what the broker has, in the order of the queue."""
@@ -171,12 +199,16 @@ class RangeFetch:
 
     # -- one segment -------------------------------------------------------------------------
 
-    async def _segment(self, start: int, end: int) -> list[Fetched]:
+    async def _segment(
+        self, start: int, end: int, is_before: IsRecord | None = None, *, overlaps: bool = False
+    ) -> list[Fetched]:
         """Return the records from ``start`` on, up to ``end`` or until they are many bytes."""
         found: list[Fetched] = []
         size = waits = 0
         while start < end and size < SEGMENT_BYTES_MAX:
-            answer = await self._pull(start, end)
+            proven = None if is_before is None else await self._proven(start, end, is_before)
+            answer = proven or await self._pull(start, end)
+            is_before = None
             if answer is None:
                 found.append(Fetched(start, end, is_lost=True))
                 break
@@ -193,10 +225,38 @@ class RangeFetch:
             if is_lost:
                 self._moved(start, answer)
             reached = min(answer.next_offset, end)
-            found.append(Fetched(start, reached, answer.body, is_lost=is_lost))
+            found.append(
+                Fetched(
+                    start,
+                    reached,
+                    answer.body,
+                    is_lost=is_lost,
+                    begin=answer.min_offset,
+                    is_proven=proven is not None,
+                )
+            )
             size += len(answer.body)
+            if overlaps and 0 < len(answer.body) <= OVERLAP_BYTES_MAX * (reached - start):
+                is_before = answer.body.endswith
             start = reached
         return found
+
+    async def _proven(self, start: int, end: int, is_before: IsRecord) -> PullAnswer | None:
+        """Pull from the record before ``start`` on; None if that is not the one that is known.
+
+        Without a proof nothing is told and nothing is taken: the answer to another pull counts.
+        """
+        try:
+            answer = await self._puller.pull(self._queue, start - 1, end - start + 1)
+        except RefusedReadError:
+            return None
+        if answer.next_offset <= start:
+            return None
+        size = int.from_bytes(answer.body[SIZE_AT:MAGIC_AT], "big")
+        record = answer.body[:size]
+        if not record or len(record) < size or not is_before(record):
+            return None
+        return answer._replace(offset=start, body=answer.body[size:])
 
     async def _pull(self, start: int, end: int) -> PullAnswer | None:
         """Return an answer; None if the topic was deleted and a loss is accepted."""

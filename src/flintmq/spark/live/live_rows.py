@@ -192,14 +192,14 @@ class RangeRecords:
     def _tables(self, data: Bytes) -> Iterator[RecordTable]:
         """Yield the records; what is damaged is told as lost."""
         at, end = 0, len(data)
+        # There cannot be more, and room for more is dear where a range is short.
+        rows_max = min(BATCH_ROWS_MAX, end // RECORD_SIZE_MIN + 1)
         while at < end:
-            walk = walk_records(
-                data, at, end, end, ANY_OFFSET, rows_max=BATCH_ROWS_MAX, bytes_max=end
-            )
+            walk = walk_records(data, at, end, end, ANY_OFFSET, rows_max=rows_max, bytes_max=end)
             if len(walk.table):
                 yield walk.table
             at = walk.position
-            if at < end and len(walk.table) < BATCH_ROWS_MAX:
+            if at < end and len(walk.table) < rows_max:
                 at = self._behind_damage(data, at)
 
     def _behind_damage(self, data: Bytes, at: int) -> int:

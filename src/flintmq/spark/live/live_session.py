@@ -60,18 +60,22 @@ async def persist(
 
 async def each(items: Iterable[_Item], work: Callable[[_Item], Awaitable[_T]]) -> list[_T]:
     """Return what ``work`` gives for each item, some at a time; the first failure ends all."""
-    slots = asyncio.Semaphore(AT_ONCE_MAX)
+    listed = list(items)
+    found: dict[int, _T] = {}
+    waiting = iter(range(len(listed)))
 
-    async def one(item: _Item) -> _T:
-        async with slots:
-            return await work(item)
+    async def some() -> None:
+        # Few tasks share the items: of ten thousand queues each would need one of its own.
+        for number in waiting:
+            found[number] = await work(listed[number])
 
-    tasks = [asyncio.create_task(one(item)) for item in items]
+    tasks = [asyncio.create_task(some()) for _ in range(min(AT_ONCE_MAX, len(listed)))]
     try:
-        return list(await asyncio.gather(*tasks))
+        await asyncio.gather(*tasks)
     finally:
         for task in tasks:
             task.cancel()
+    return [found[number] for number in range(len(listed))]
 
 
 class LiveSession(InThread[ClientInstance]):

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 ITEM_COUNT_MAX: Final = 16_384
 """Messages of a batch that can be appended in a group."""
 
+SPACE_COUNT_MAX: Final = 8192
+"""Spaces in the properties of a batch that can be: each may stand between two keys."""
+
 ORDER_COUNT_MAX: Final = 256
 """Orders of names that are remembered; clients can make up as many as they like."""
 ORDER_TEXT_SIZE_MAX: Final = 2048
@@ -201,6 +204,8 @@ def dispatch_columns(texts: Sequence[bytes]) -> DispatchColumns:
     joined = _BOUNDARY + _BOUNDARY.join(texts)
     if joined.count(_BOUNDARY) != len(texts):
         raise NotPlainError  # A properties text holds a boundary.
+    if joined.count(b" ") > SPACE_COUNT_MAX:
+        raise NotPlainError  # To find all keys would take long; they may be found one by one.
     first = texts[0]
     if _are_pairs(first) and len(first) <= ORDER_TEXT_SIZE_MAX:
         names = first.replace(b"\x01", _PAIR_END).split(_PAIR_END)[:-1:2]

@@ -15,10 +15,15 @@ from flintmq.format.stored.index_file import file_size
 from flintmq.format.stored.record_layout import TOPIC_LENGTH_SIZE
 from flintmq.kernels.compiled import as_bytes
 from flintmq.kernels.group_buffers import (
+    BODY_SIZE_MAX,
     PHYSICAL_OFFSET,
     QUEUE_OFFSET,
+    RECORD_SIZE_MAX,
     SEND_GIVEN_COUNT,
     SEND_ROW_COUNT,
+    START_COLUMN_COUNT,
+    START_OFFSET,
+    STORE_TIMESTAMP,
     GroupBuffers,
     GroupHosts,
 )
@@ -167,6 +172,7 @@ class CompiledEncoder:
         """The kinds of the last group: mostly those of the next one too."""
         self._host_names: tuple[bytes, tuple[bytes, ...]] = b"", ()
         self._hosts = GroupHosts.of(b"", ())
+        self._start = np.empty(START_COLUMN_COUNT, np.int64)
         self._buffers = GroupBuffers.of(
             record_bytes=RECORD_BYTES_MAX, messages=ITEM_COUNT_MAX, keys=KEY_COUNT_MAX
         )
@@ -212,18 +218,14 @@ class CompiledEncoder:
         encoded = EncodedSends(table, count, targets.rows, size, key_count)
         return self.group(position, encoded, targets.queues, queues)
 
-    @staticmethod
-    def start_of(position: AppendPosition) -> npt.NDArray[np.int64]:
-        """Return where a group begins as kernels have it."""
-        return np.array(
-            (
-                position.physical_offset,
-                position.store_timestamp,
-                position.record_size_max,
-                position.body_size_max,
-            ),
-            np.int64,
-        )
+    def start_of(self, position: AppendPosition) -> npt.NDArray[np.int64]:
+        """Return where a group begins as kernels have it; good until the next one."""
+        start = self._start
+        start[START_OFFSET] = position.physical_offset
+        start[STORE_TIMESTAMP] = position.store_timestamp
+        start[RECORD_SIZE_MAX] = position.record_size_max
+        start[BODY_SIZE_MAX] = position.body_size_max
+        return start
 
     @staticmethod
     def queue_table(queues: Iterable[Queue], position: AppendPosition) -> Table:

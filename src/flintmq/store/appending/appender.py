@@ -50,7 +50,7 @@ from flintmq.store.log.dispatch_request import DispatchRequest, stored_request
 from flintmq.store.results import PutResult, PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from flintmq.format.delay_levels import DelayLevels
     from flintmq.format.stored.batch import BatchItem
@@ -408,28 +408,27 @@ class Appender:
             topic_part,
             texts,
         )
-        topic_bytes, levels = topic_part[TOPIC_LENGTH_SIZE:], self._delay_levels
-        requests = [
-            stored_request(
-                topic_bytes,
+        in_steps = self._dispatcher.run_limit.is_for_steps(
+            count=len(items), key_count=sum([text.count(b" ") for text in texts])
+        )
+        requests = (
+            ()
+            if in_steps
+            else self._requests_of(
+                topic_part,
                 queue_id,
-                offset,
-                size,
                 now,
-                queue_offset,
                 sys_flag,
-                text,
-                delay_levels=levels,
+                zip(offsets, sizes, queue_offsets, texts, strict=True),
             )
-            for offset, size, queue_offset, text in zip(
-                offsets, sizes, queue_offsets, texts, strict=True
-            )
-        ]
+        )
         end = file.wrote + total
         target = file.view if file.write_buffer is None else file.write_buffer
         target[file.wrote : end] = b"".join(pieces)
         file.wrote, file.store_timestamp = end, now
         self.next_offsets[(topic, queue_id)] = queue_offsets.stop
+        if in_steps:
+            self._dispatcher.read_back()
         for request in requests:
             self._dispatcher.add(request)
         self._statistics.record_put(topic, len(items), total, 0)
@@ -444,6 +443,34 @@ class Appender:
             len(items),
             offsets,
         )
+
+    def _requests_of(
+        self,
+        topic_part: bytes,
+        queue_id: int,
+        store_timestamp: int,
+        sys_flag: int,
+        messages: Iterable[tuple[int, int, int, bytes]],
+    ) -> list[DispatchRequest]:
+        """Return what the views get of the messages of a batch.
+
+        Each has a physical offset, a size, a queue offset and a properties text.
+        """
+        topic, levels = topic_part[TOPIC_LENGTH_SIZE:], self._delay_levels
+        return [
+            stored_request(
+                topic,
+                queue_id,
+                offset,
+                size,
+                store_timestamp,
+                queue_offset,
+                sys_flag,
+                text,
+                delay_levels=levels,
+            )
+            for offset, size, queue_offset, text in messages
+        ]
 
 
 def _origin_of(batch: MessageBatch, now: int) -> tuple[bytes, int]:

@@ -97,6 +97,11 @@ class GroupAppender:
         size = len(group.records)
         waits = self._log.durable_reads
         has_room = dispatcher.has_queues if waits else dispatcher.has_room
+        in_steps = dispatcher.run_limit.is_for_steps(
+            key_count=group.keys.count, is_compiled=group.is_compiled
+        )
+        if in_steps:
+            has_room = dispatcher.has_queues
         if not (self._log.has_room(size) and has_room(group)):
             return NotAppended()
         target = tail.view if tail.write_buffer is None else tail.write_buffer
@@ -105,7 +110,9 @@ class GroupAppender:
         tail.store_timestamp = now
         for queue, part in group.slices.items():
             appender.next_offsets[queue] = part.end
-        if waits:
+        if in_steps:
+            dispatcher.read_back()
+        elif waits:
             dispatcher.add_group(group)
         else:
             dispatcher.dispatch_group(group)

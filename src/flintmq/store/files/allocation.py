@@ -22,6 +22,9 @@ REQUEST_COUNT_MAX: Final = 2
 WAIT_MS: Final = 5000
 """How long a request waits for its file."""
 
+FIRST_PAGES_SIZE: Final = 2 << 20
+"""Bytes of a file made ahead that are ready to be written when the log rolls to it."""
+
 RETRY_AFTER_MS: Final = 1000
 """How long a failure is remembered before the same file is tried again."""
 
@@ -192,6 +195,8 @@ class Allocator:
             if self._warm:
                 region.warm()
                 region.sync()
+            elif self._ahead:
+                region.prepare_pages(0, FIRST_PAGES_SIZE)
         except StoreError as failure:
             logger.warning("file could not be made: file=%s reason=%s", request.path, failure)
             error = failure

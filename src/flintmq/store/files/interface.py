@@ -109,6 +109,13 @@ class MappedRegion(Protocol):
         """
         ...
 
+    def prepare_pages(self, start: int, size: int) -> None:
+        """Make a range ready to be written through the view, where the system can do that.
+
+        What it holds stays as it is, and it waits without the interpreter's lock.
+        """
+        ...
+
     def load(self, start: int, size: int) -> None:
         """Read a range into memory, waiting for the disk without the interpreter's lock."""
         ...
@@ -183,6 +190,10 @@ class Files(Protocol):
 
     def sync_directory(self, path: Path) -> None:
         """Make the names in a directory durable."""
+        ...
+
+    def sync_below(self, path: Path) -> None:
+        """Make all files and names below a directory durable; meant for thousands of files."""
         ...
 
     def rename(self, source: Path, target: Path) -> None:

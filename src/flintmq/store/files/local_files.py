@@ -10,6 +10,7 @@ from typing import Final
 
 from flintmq.store.errors import StoreIOError, StoreLoadError
 from flintmq.store.files.descriptor_pool import DESCRIPTORS_MAX, DescriptorPool
+from flintmq.store.files.file_system_sync import sync_file_system
 from flintmq.store.files.interface import (
     DiskUsage,
     FileEntry,
@@ -139,6 +140,21 @@ class LocalFiles:
         flags = os.O_RDONLY | os.O_DIRECTORY
         with typed_errors(path, "sync directory"), _descriptor(path, flags) as descriptor:
             os.fsync(descriptor)
+
+    def sync_below(self, path: Path) -> None:
+        """Make all files and names below a directory durable.
+
+        One call for the file system takes a fraction of the time of one for each file.  What
+        others have written there is waited for as well.
+        """
+        flags = os.O_RDONLY | os.O_DIRECTORY
+        with typed_errors(path, "sync below"), _descriptor(path, flags) as descriptor:
+            if sync_file_system(descriptor):
+                return
+        for directory, _, names in os.walk(path):
+            for name in names:
+                self.sync(Path(directory) / name)
+            self.sync_directory(Path(directory))
 
     def rename(self, source: Path, target: Path) -> None:
         """Give a file another name, in place of a file that has it already."""

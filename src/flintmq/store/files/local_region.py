@@ -3,7 +3,6 @@
 import errno
 import mmap
 import os
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -12,7 +11,9 @@ from typing import Final
 
 from flintmq.store.errors import DiskFullError, StoreError, StoreIOError
 from flintmq.store.files.descriptor_pool import DescriptorPool
-from flintmq.store.files.page_residency import address_of, are_resident
+from flintmq.store.files.file_map import FileMap, map_file
+from flintmq.store.files.page_preparation import prepare_for_writing
+from flintmq.store.files.page_residency import are_resident
 
 _BLOCK_SIZE: Final = 4096
 _WARM_CHUNK_SIZE: Final = 1 << 20
@@ -27,9 +28,13 @@ def typed_errors(path: Path, operation: str, *, size: int = 0) -> Iterator[None]
     try:
         yield
     except OSError as error:
-        if error.errno in _DISK_FULL:
-            raise DiskFullError(path, size) from error
-        raise StoreIOError(path, operation, error) from error
+        raise _typed(error, path, operation, size) from error
+
+
+def _typed(error: OSError, path: Path, operation: str, size: int = 0) -> StoreError:
+    if error.errno in _DISK_FULL:
+        return DiskFullError(path, size)
+    return StoreIOError(path, operation, error)
 
 
 def write_all(descriptor: int, data: bytes | bytearray | memoryview, position: int) -> None:
@@ -44,12 +49,12 @@ def write_all(descriptor: int, data: bytes | bytearray | memoryview, position: i
 
 
 class LocalRegion:
-    """A ``MappedRegion`` made of an mmap and a descriptor for what a map cannot do.
+    """A ``MappedRegion`` made of a map and a descriptor for what a map cannot do.
 
     ``mmap.flush`` holds the interpreter lock while the disk works; ``os.fdatasync`` does not, and
     writes mapped pages too.  The descriptor is opened when it is first needed, because most files
-    of a store are only read, and is let go when others need theirs (`DescriptorPool`).  Before
-    Python 3.13 the map keeps a second one of its own.
+    of a store are only read, and is let go when others need theirs (`DescriptorPool`).  The map may
+    keep a second one of its own (`file_map`).
     """
 
     def __init__(self, path: Path, descriptor: int, size: int, *, read_only: bool) -> None:
@@ -57,8 +62,8 @@ class LocalRegion:
         self.path = path
         self.size = size
         self.read_only = read_only
-        self._map: mmap.mmap | None = _map(descriptor, size, read_only=read_only)
-        self.view = memoryview(self._map)
+        self._map: FileMap | None = map_file(descriptor, size, read_only=read_only)
+        self.view = self._map.view
         self._identity = _identity(descriptor)
         self.pool: DescriptorPool | None = None
         """Who bounds how many files have a descriptor; nobody if None."""
@@ -66,21 +71,21 @@ class LocalRegion:
         self._user_count = 0
         """How many calls are using the descriptor."""
         self._descriptor_lock = threading.Lock()
-        self._address: int | None = None
-        """Where the file is mapped, once somebody has asked."""
-        self._reserved_start = 0
-        self._reserved_end = 0
+        self._reserved = (0, 0)
+        """A range that is known to be reserved; another thread may add to it."""
+        self._reserved_lock = threading.Lock()
 
     def keep(self, descriptor: int, *, reserved: bool) -> None:
         """Take over the descriptor of a file that was just made, reserved to its end or not."""
         self._descriptor = descriptor
-        self._reserved_end = self.size if reserved else 0
+        self._reserved = (0, self.size if reserved else 0)
         if self.pool is not None:
             self.pool.opened(self)
 
     def reserve(self, start: int, end: int) -> None:
         """Make sure that the disk has room for the bytes from ``start`` to ``end``."""
-        if self._reserved_start <= start and end <= self._reserved_end:
+        known_start, known_end = self._reserved
+        if known_start <= start and end <= known_end:
             return
         assert 0 <= start <= end <= self.size, (start, end, self.size)
         start -= start % _BLOCK_SIZE
@@ -92,11 +97,11 @@ class LocalRegion:
             self._writable() as descriptor,
         ):
             os.posix_fallocate(descriptor, start, end - start)
-        if start > self._reserved_end or end < self._reserved_start:
-            self._reserved_start, self._reserved_end = start, end
-        else:
-            self._reserved_start = min(start, self._reserved_start)
-            self._reserved_end = max(end, self._reserved_end)
+        with self._reserved_lock:
+            known_start, known_end = self._reserved
+            if start <= known_end and end >= known_start:
+                start, end = min(start, known_start), max(end, known_end)
+            self._reserved = (start, end)
 
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         """Write ``data`` at ``position`` by system calls; the view shows it at once."""
@@ -111,8 +116,15 @@ class LocalRegion:
         """Make every byte written so far durable, through the view or not."""
         if self.read_only:
             return
-        with typed_errors(self.path, "sync"), self._writable() as descriptor:
-            os.fdatasync(descriptor)
+        # Without context managers: whoever waits for the disk waits for them as well.
+        try:
+            descriptor = self._take_descriptor()
+            try:
+                os.fdatasync(descriptor)
+            finally:
+                self._give_descriptor_back()
+        except OSError as error:
+            raise _typed(error, self.path, "sync") from error
 
     def advise_will_need(self, start: int, size: int) -> None:
         """Ask the kernel to read a range ahead."""
@@ -121,17 +133,23 @@ class LocalRegion:
         if self._map is None or end <= start:
             return
         with typed_errors(self.path, "advise"):
-            self._map.madvise(mmap.MADV_WILLNEED, start, end - start)
+            self._map.advise_will_need(start, end - start)
 
     def is_resident(self, start: int, size: int) -> bool:
         """Whether a range is in memory, so that the view can be read without the disk."""
         end = min(start + size, self.size)
         if self._map is None or self.read_only or end <= start:
             return True
-        if self._address is None:
-            self._address = address_of(self._map)
         first = start - start % mmap.PAGESIZE
-        return are_resident(self._address + first, end - first)
+        return are_resident(self._map.address + first, end - first)
+
+    def prepare_pages(self, start: int, size: int) -> None:
+        """Make a range ready to be written through the view, where the system can do that."""
+        end = min(start + size, self.size)
+        if self._map is None or self.read_only or end <= start:
+            return
+        first = start - start % mmap.PAGESIZE
+        prepare_for_writing(self._map.address + first, end - first)
 
     def load(self, start: int, size: int) -> None:
         """Read a range into memory, waiting for the disk without the interpreter's lock."""
@@ -169,18 +187,18 @@ class LocalRegion:
         if self._map is None:
             return
         mapped, self._map = self._map, None
-        view, self.view = self.view, memoryview(b"")
+        self.view = memoryview(b"")
         if self.pool is not None:
             self.pool.closed(self)
         with self._descriptor_lock:
             self._close_descriptor()
         try:
-            view.release()
             mapped.close()
         except BufferError as error:
             # The traceback must not be what keeps the file mapped.
-            del view, mapped
-            raise StoreError(f"{self.path}: closed while it is still read") from error
+            del mapped
+            cause = error.with_traceback(None)
+            raise StoreError(f"{self.path}: closed while it is still read") from cause
 
     def let_descriptor_go(self) -> bool:
         """Close the descriptor unless it is in use; return whether it is closed."""
@@ -203,17 +221,29 @@ class LocalRegion:
     @contextmanager
     def _using_descriptor(self) -> Iterator[int]:
         """Yield the descriptor, which stays open as long as the context lasts."""
+        descriptor = self._take_descriptor()
+        try:
+            yield descriptor
+        finally:
+            self._give_descriptor_back()
+
+    def _take_descriptor(self) -> int:
+        """Return the descriptor, which stays open until it is given back."""
         with self._descriptor_lock:
             is_new = self._descriptor == _NO_DESCRIPTOR
             descriptor = self._open_descriptor() if is_new else self._descriptor
             self._user_count += 1
-        try:
-            if is_new and self.pool is not None:
+        if is_new and self.pool is not None:
+            try:
                 self.pool.opened(self)
-            yield descriptor
-        finally:
-            with self._descriptor_lock:
-                self._user_count -= 1
+            except BaseException:
+                self._give_descriptor_back()
+                raise
+        return descriptor
+
+    def _give_descriptor_back(self) -> None:
+        with self._descriptor_lock:
+            self._user_count -= 1
 
     def _open_descriptor(self) -> int:
         """Open the file by its name; the caller has the lock."""
@@ -226,13 +256,6 @@ class LocalRegion:
             raise OSError(errno.ESTALE, "another file has taken this name")
         self._descriptor = descriptor
         return descriptor
-
-
-def _map(descriptor: int, size: int, *, read_only: bool) -> mmap.mmap:
-    access = mmap.ACCESS_READ if read_only else mmap.ACCESS_WRITE
-    if sys.version_info >= (3, 13):
-        return mmap.mmap(descriptor, size, access=access, trackfd=False)
-    return mmap.mmap(descriptor, size, access=access)
 
 
 def _identity(descriptor: int) -> tuple[int, int]:

@@ -5,8 +5,10 @@ from collections.abc import Iterator
 
 from flintmq.format.stored.record_encoding import encode_blank
 from flintmq.format.stored.record_layout import BLANK_SIZE
+from flintmq.store.clock import Clock
 from flintmq.store.files.mapped_file import MappedFile, Slice
 from flintmq.store.files.mapped_file_queue import MappedFileQueue
+from flintmq.store.log.pages_ahead import STEP_SIZE, PagesAhead
 
 logger = logging.getLogger(__name__)
 
@@ -18,15 +20,18 @@ class CommitLog:
     consumer can never have seen a message that a power failure takes back.
     """
 
-    def __init__(self, files: MappedFileQueue, *, durable_reads: bool) -> None:
+    def __init__(self, files: MappedFileQueue, *, durable_reads: bool, clock: Clock) -> None:
         self.files = files
         self.durable_reads = durable_reads
         self._readable_floor = 0
         """What was readable when reads became durable, and stays so."""
         self.file_size = files.file_size
         self._tail: MappedFile | None = None
-        self._room_end = 0
+        self._space_end = 0
         """Where the space that is reserved in the last file ends, less the room for a blank."""
+        self._room_end = 0
+        """The same, or where the log tells next that it has grown."""
+        self.pages = PagesAhead(self, clock=clock)
 
     @property
     def min_offset(self) -> int:
@@ -60,7 +65,7 @@ class CommitLog:
     def reset_tail(self) -> None:
         """Look up the last file again, after files were loaded, cut or removed."""
         self._tail = self.files.last
-        self._room_end = 0
+        self._space_end = self._room_end = 0
 
     @property
     def tail(self) -> MappedFile | None:
@@ -69,7 +74,19 @@ class CommitLog:
 
     def has_room(self, size: int) -> bool:
         """Whether ``size`` bytes go into the last file as it is."""
-        return self._tail is not None and self._tail.wrote + size <= self._room_end
+        tail = self._tail
+        if tail is None:
+            return False
+        end = tail.wrote + size
+        return end <= self._room_end or self._has_grown(end)
+
+    def _has_grown(self, end: int) -> bool:
+        """Tell that the log grows to a position of the last file, if that has room for it."""
+        if end > self._space_end:
+            return False
+        self._room_end = min(end + STEP_SIZE, self._space_end)
+        self.pages.wanted.set()
+        return True
 
     def fits(self, size: int) -> bool:
         """Whether a record or batch of ``size`` bytes can be stored in one file at all."""
@@ -86,11 +103,11 @@ class CommitLog:
             DiskFullError: there is no space; nothing has changed.
         """
         tail = self._tail
-        if tail is not None and tail.wrote + size <= self._room_end:
+        if tail is not None and self.has_room(size):
             return tail
         if tail is None or tail.is_full:
             self.take_tail(self.files.last_for_append(0))
-        elif self._room_end == 0:
+        elif self._space_end == 0:
             # A file that was loaded may be sparse, as a Java broker's is.
             tail.region.reserve(tail.wrote, tail.size)
             self.take_tail(tail)
@@ -113,12 +130,14 @@ class CommitLog:
     @property
     def is_reserved(self) -> bool:
         """Whether the disk has room for all of the file that takes the next record."""
-        return self._room_end != 0
+        return self._space_end != 0
 
     def take_tail(self, file: MappedFile) -> None:
         """Let the next record go into a file whose room is reserved."""
         self._tail = file
-        self._room_end = file.size - BLANK_SIZE
+        self._space_end = file.size - BLANK_SIZE
+        self._room_end = min(file.wrote + STEP_SIZE, self._space_end)
+        self.pages.wanted.set()
 
     def _write_blank(self, file: MappedFile) -> None:
         rest = file.size - file.wrote

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from flintmq.model.topics import DUE_TIME_TOPICS, LMQ_PREFIX, TRANS_OP_HALF_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+    from collections.abc import Callable, Collection, Generator, Iterator
     from pathlib import Path
 
     from flintmq.store.appending.appender import Appender
@@ -108,15 +108,31 @@ class QueueCleaner:
             is_kept = topic in KEPT_TOPICS or topic.startswith(LMQ_PREFIX)
             return not is_kept and not is_live(topic)
 
-        queues = [queue for queue in self._queues if queue.topic == first]
-        queues += [queue for queue in self._queues if queue.topic != first]
-        return self._forget_those(queues, is_unused)
+        yield from self._dispatch_so_far()
+        forgotten = ForgottenQueues(self._unsynced)
+        if first:
+            yield from self._forget_those(
+                forgotten, lambda queue: queue.topic == first and is_unused(queue)
+            )
+        yield from self._forget_those(forgotten, is_unused)
+        return forgotten
+
+    def _dispatch_so_far(self) -> Generator[None, None, None]:
+        """Have what is readable by now dispatched, run by run.
+
+        What waited would come into its queue after that was removed, the newer half of it alone.
+        """
+        dispatcher, end = self._dispatcher, self._log.readable_end
+        while dispatcher.waiting and (before := dispatcher.offset) < end:
+            dispatcher.run()
+            if dispatcher.offset == before:
+                return  # The disk is full, or somebody who is told of messages is asking.
+            yield
 
     def _forget_those(
-        self, queues: Iterable[StoredQueue], is_to_go: Callable[[StoredQueue], bool]
-    ) -> Generator[None, None, ForgottenQueues]:
-        forgotten = ForgottenQueues(self._unsynced)
-        for number, queue in enumerate(queues, 1):
+        self, forgotten: ForgottenQueues, is_to_go: Callable[[StoredQueue], bool]
+    ) -> Generator[None, None, None]:
+        for number, queue in enumerate(self._queues, 1):
             # Another request may have removed it, and a message made another one, meanwhile.
             is_there = self._queues.get(queue.topic, queue.queue_id) is queue
             if is_there and is_to_go(queue):
@@ -124,7 +140,6 @@ class QueueCleaner:
                 yield  # To remove a file can take as long as the journal of the disk does.
             elif number % STEP_QUEUES == 0:
                 yield
-        return forgotten
 
     def clean_expired_queues(self) -> int:
         """Destroy queues whose every record is gone; return how many.
@@ -143,7 +158,9 @@ class QueueCleaner:
             end = queue.max_physical_offset
             return queue.topic not in DUE_TIME_TOPICS and 0 <= end <= self._log.min_offset
 
-        return (yield from self._forget_those(self._queues, is_expired))
+        forgotten = ForgottenQueues(self._unsynced)
+        yield from self._forget_those(forgotten, is_expired)
+        return forgotten
 
     def clean_unused_light_queue(self, topic: str) -> bool:
         """Destroy the light queue of that name; return whether there was one."""

@@ -322,14 +322,15 @@ class Retention:
     def _must_go(self, path: Path, *, unexpired: bool) -> bool:
         """Whether a file goes although messages wait in it: only where nothing can be written.
 
-        Otherwise they are put again at the end of the log, and a later run deletes the file.
+        Otherwise they are delivered, or put again at the end of the log, and a later run deletes
+        the file.
         """
         if unexpired and not self._flags.writable:
             logger.warning("log file with waiting messages deleted, the disk is full: %s", path)
             return True
         if path != self._kept_path:
             self._kept_path = path
-            logger.info("log file kept until its waiting messages are put again: file=%s", path)
+            logger.info("log file kept for messages that wait in it: file=%s", path)
         return False
 
     def _retry_hung(self) -> None:

@@ -227,6 +227,20 @@ class ScheduleService:
             self._saved = dict(offsets)
             return True
 
+    def keeps(self, end_offset: int) -> bool:
+        """Whether a message waits in the log before a physical offset; any thread may ask.
+
+        It goes by what is saved: a crash repeats deliveries, and needs their records again.
+        """
+        for level in self._levels:
+            queue = self._queue_of(level)
+            if queue is None:
+                continue
+            unit = queue.unit_at(max(self._saved.get(level.number, 0), queue.min_offset))
+            if unit is not None and unit[0] < end_offset:
+                return True
+        return False
+
     def housekeep(self, now_ms: int) -> bool:
         """Save the offsets if it is time to; return whether they were saved.
 

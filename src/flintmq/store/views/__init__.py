@@ -4,4 +4,5 @@ __all__ = [
     "key_index",
     "key_index_file",
     "queue_table",
+    "space_ahead",
 ]

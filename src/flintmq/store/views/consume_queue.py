@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from flintmq.store.clock import Clock
     from flintmq.store.files.interface import Files
     from flintmq.store.files.mapped_file import MappedFile
+    from flintmq.store.views.space_ahead import SpaceAhead
 
 from flintmq.store.files.mapped_file_queue import MappedFileQueue
 
@@ -27,6 +28,9 @@ logger = logging.getLogger(__name__)
 
 RESERVE_STEP: Final = 64 * 1024
 """Disk space is reserved in steps: a queue of a few units must not take six megabytes."""
+
+AHEAD_SIZE: Final = 2 * RESERVE_STEP
+"""What is made ready behind a step when a step has been used up."""
 
 
 class ConsumeQueue:
@@ -41,6 +45,7 @@ class ConsumeQueue:
         file_size: int,
         files: Files,
         clock: Clock,
+        ahead: SpaceAhead | None = None,
     ) -> None:
         assert file_size % UNIT_SIZE == 0
         self.topic = topic
@@ -50,6 +55,9 @@ class ConsumeQueue:
         self.min_logic_offset = 0
         self._tail: MappedFile | None = None
         self._reserved = 0
+        self._ahead = ahead
+        self._is_growing = False
+        """Whether a step of the last file has been used up."""
 
     # -- appending ---------------------------------------------------------------------------
 
@@ -121,7 +129,7 @@ class ConsumeQueue:
             return tail is not None
         position = queue_offset * UNIT_SIZE - tail.first_offset
         if position == tail.wrote and position + count * UNIT_SIZE <= tail.size:
-            self._reserve(tail, position)
+            self._reserve(tail, position, count * UNIT_SIZE)
         return self.has_room(queue_offset, count)
 
     def append_units(self, units: bytes | memoryview) -> None:
@@ -163,6 +171,8 @@ class ConsumeQueue:
             tail.wrote = start - tail.first_offset
         if is_first:
             self.min_logic_offset = start
+        # A queue that has filled a file goes on growing.
+        self._is_growing = not is_first
         self._tail = tail
         self._reserved = tail.wrote
         return tail
@@ -172,10 +182,14 @@ class ConsumeQueue:
         for offset in range(self.max_offset, queue_offset):
             self.append(0, PRE_BLANK_SIZE, 0, offset)
 
-    def _reserve(self, tail: MappedFile, position: int) -> None:
-        end = min(tail.size, position + RESERVE_STEP)
+    def _reserve(self, tail: MappedFile, position: int, size: int = UNIT_SIZE) -> None:
+        """Reserve a step of space, or as much as is needed at once if that is more."""
+        end = min(tail.size, position + max(RESERVE_STEP, size))
         tail.region.reserve(position, end)
         self._reserved = end
+        if self._is_growing and self._ahead is not None:
+            self._ahead.ask(tail, end, end + AHEAD_SIZE)
+        self._is_growing = True
 
     # -- bounds ------------------------------------------------------------------------------
 
@@ -342,6 +356,7 @@ class ConsumeQueue:
     def refresh(self) -> None:
         """Derive the cached state from the files, after they were loaded or cut."""
         self._tail = tail = self.files.last
+        self._is_growing = False
         # Whatever was reserved before is not known after a load: reserve again from here.
         self._reserved = tail.wrote if tail is not None else 0
         self.max_physical_offset = -1

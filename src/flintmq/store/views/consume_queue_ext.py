@@ -14,12 +14,12 @@ from flintmq.format.errors import CorruptUnitError
 from flintmq.format.stored.consume_queue_ext import (
     BYTE_OFFSET_MAX,
     END_MARK,
-    FILE_END_BLANK,
     ExtUnit,
     address,
     byte_offset,
     decode_ext_unit,
     encode_ext_unit,
+    has_room,
 )
 from flintmq.store.errors import StoreError
 from flintmq.store.files.mapped_file_queue import MappedFileQueue
@@ -55,10 +55,10 @@ class ConsumeQueueExt:
             DiskFullError: there is no space for another file.
         """
         data = encode_ext_unit(unit)
-        if len(data) > self.files.file_size - FILE_END_BLANK:
+        if not has_room(0, len(data), self.files.file_size):
             return None
         file = self.files.last_for_append(0)
-        if len(data) > file.size - file.wrote - FILE_END_BLANK:
+        if not has_room(file.wrote, len(data), file.size):
             following = self.files.make_next()
             try:
                 self._reserve(following)

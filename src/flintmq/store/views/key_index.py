@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from flintmq.store.clock import Clock
-    from flintmq.store.files.interface import Files
+    from flintmq.store.files.interface import Files, MappedRegion
     from flintmq.store.views.key_index_file import LoggedKeys, ManyKeys
+    from flintmq.store.views.space_ahead import SpaceAhead
 
 logger = logging.getLogger(__name__)
 
@@ -55,13 +56,21 @@ class KeyIndex:
     """All index files of a store.  The owner inserts; any thread may query."""
 
     def __init__(
-        self, directory: Path, *, slots: int, entries: int, files: Files, clock: Clock
+        self,
+        directory: Path,
+        *,
+        slots: int,
+        entries: int,
+        files: Files,
+        clock: Clock,
+        ahead: SpaceAhead | None = None,
     ) -> None:
         self.directory = directory
         self.slots = slots
         self.entries = entries
         self._layer = files
         self._clock = clock
+        self._ahead = ahead
         self.files: list[KeyIndexFile] = []
         self._unsynced: list[KeyIndexFile] = []
         self._prefixes: dict[str, int] = {}
@@ -98,11 +107,14 @@ class KeyIndex:
             if self.lacks_files:
                 continue
             region = self._layer.open(path, read_only=read_only)
-            self.files.append(
-                KeyIndexFile(region, slots=self.slots, entries=self.entries, fresh=False)
-            )
+            self.files.append(self._file(region, fresh=False))
         self._unsynced = list(self.files)
         return problems
+
+    def _file(self, region: MappedRegion, *, fresh: bool) -> KeyIndexFile:
+        return KeyIndexFile(
+            region, slots=self.slots, entries=self.entries, fresh=fresh, ahead=self._ahead
+        )
 
     @property
     def end_offset(self) -> int:
@@ -223,7 +235,7 @@ class KeyIndex:
             name = previous.name + 1
         path = self.directory / str(name)
         region = self._layer.create(path, file_size(self.slots, self.entries), reserve=False)
-        file = KeyIndexFile(region, slots=self.slots, entries=self.entries, fresh=True)
+        file = self._file(region, fresh=True)
         try:
             file.reserve_next()
         except StoreError:

@@ -5,6 +5,7 @@ The layout is in ``flintmq.format.stored.index_file``.
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from flintmq.format.stored.index_file import (
@@ -21,11 +22,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from flintmq.store.files.interface import MappedRegion
+    from flintmq.store.views.space_ahead import SpaceAhead
 
 INT_MAX: Final = 2**31 - 1
 STEP_ENTRIES: Final = 512
 """Entries of a chain that are looked at between two interruptions."""
 RESERVE_STEP: Final = 256 * 1024
+AHEAD_SIZE: Final = 2 * RESERVE_STEP
+"""What is made ready behind a step when a step begins."""
+GROWING_COUNT: Final = 256
+"""Entries from which on all slots of a file are made ready: keys come to slots anywhere."""
 _read_slot: Final = SLOT.unpack_from
 _write_slot: Final = SLOT.pack_into
 _write_entry: Final = ENTRY.pack_into
@@ -75,7 +81,15 @@ class LoggedKeys(Protocol):
 class KeyIndexFile:
     """One hash file.  Counters live here and reach the header by ``write_header``."""
 
-    def __init__(self, region: MappedRegion, *, slots: int, entries: int, fresh: bool) -> None:
+    def __init__(
+        self,
+        region: MappedRegion,
+        *,
+        slots: int,
+        entries: int,
+        fresh: bool,
+        ahead: SpaceAhead | None = None,
+    ) -> None:
         self.region = region
         self.view = region.view
         self.name = int(region.path.name)
@@ -88,6 +102,9 @@ class KeyIndexFile:
         self.count = 1
         self.dirty = False
         self.is_closed = False
+        self._hold_lock = threading.Lock()
+        self._ahead = ahead
+        self._are_slots_asked_for = ahead is None
         self._reserved = 0
         self._room_end = 0
         """Where the entries end for which space is reserved."""
@@ -110,6 +127,8 @@ class KeyIndexFile:
             reserved = min(end + RESERVE_STEP, self.region.size)
             self.region.reserve(self._reserved, reserved)
             self._reserved = reserved
+            if self._ahead is not None and self.count >= GROWING_COUNT:
+                self._ahead.ask(self, reserved, reserved + AHEAD_SIZE)
         whole = (self._reserved - self.entry_base) // ENTRY_SIZE
         self._room_end = self.entry_base + min(whole, self.entries) * ENTRY_SIZE
         return self
@@ -153,7 +172,15 @@ class KeyIndexFile:
             self.end_offset = physical_offset
             self.end_time = store_timestamp
             self.dirty = True
+            if not self._are_slots_asked_for:
+                self._ask_for_slots()
         return done
+
+    def _ask_for_slots(self) -> None:
+        """Have all slots made ready if the file is going to have many entries."""
+        if self.count >= GROWING_COUNT and self._ahead is not None:
+            self._are_slots_asked_for = True
+            self._ahead.ask(self, 0, self._reserved + AHEAD_SIZE)
 
     def has_room(self, count: int) -> bool:
         """Whether ``count`` more entries only have to be written down."""
@@ -175,6 +202,8 @@ class KeyIndexFile:
         self.end_offset = keys.last_offset
         self.end_time = store_timestamp
         self.dirty = True
+        if not self._are_slots_asked_for:
+            self._ask_for_slots()
 
     def insert_logged(self, keys: LoggedKeys, start: int) -> int:
         """Add the entries of ``keys`` from ``start`` on while there is room; return how many.
@@ -306,11 +335,23 @@ class KeyIndexFile:
         except StoreError as error:
             raise FlushFailedError(self.region.path, error) from error
 
+    def hold(self) -> bool:
+        """Keep the file mapped until `release`, for one thread; return False if it is closed."""
+        self._hold_lock.acquire()
+        if self.is_closed:
+            self._hold_lock.release()
+        return not self.is_closed
+
+    def release(self) -> None:
+        """Let the file be unmapped."""
+        self._hold_lock.release()
+
     def close(self) -> None:
         """Unmap the file."""
         self.is_closed = True
         self.view = memoryview(b"")
-        self.region.close()
+        with self._hold_lock:
+            self.region.close()
 
 
 def _zero(view: memoryview, start: int, chunk: int = 1 << 20) -> None:

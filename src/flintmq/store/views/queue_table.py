@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from flintmq.store.clock import Clock
     from flintmq.store.config import StoreConfig
     from flintmq.store.files.interface import Files
+    from flintmq.store.views.space_ahead import SpaceAhead
 
 logger = logging.getLogger(__name__)
 
@@ -100,8 +101,16 @@ class StoredQueue(ConsumeQueue):
 class QueueTable:
     """Finds, makes and forgets consume queues.  A queue gets a directory with its first unit."""
 
-    def __init__(self, config: StoreConfig, *, files: Files, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: StoreConfig,
+        *,
+        files: Files,
+        clock: Clock,
+        ahead: SpaceAhead | None = None,
+    ) -> None:
         self._config = config
+        self._ahead = ahead
         self._files = files
         self._clock = clock
         self.directory = config.root / "consumequeue"
@@ -181,6 +190,7 @@ class QueueTable:
             file_size=config.effective_consume_queue_file_size,
             files=self._files,
             clock=self._clock,
+            ahead=self._ahead,
         )
         if config.enable_consume_queue_ext:
             queue.ext = ConsumeQueueExt(

@@ -1,11 +1,11 @@
 """Heartbeats: which groups a client takes part in, and what it subscribes to."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from flintmq.format.wire.bodies.dialect import BodyError, Members, dumps_body, loads_body
 from flintmq.model.subscription import EVERYTHING, TAG, Subscription
+from flintmq.model.value_class import Value, value_class
 
 CONSUME_TYPES: Final = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY")
 MESSAGE_MODELS: Final = ("BROADCASTING", "CLUSTERING")
@@ -22,8 +22,8 @@ GROUP_COUNT_MAX: Final = 10_000
 SUBSCRIPTION_COUNT_MAX: Final = 10_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerData:
+@value_class
+class ConsumerData(Value):
     """One consumer group of a client."""
 
     group: str
@@ -34,8 +34,8 @@ class ConsumerData:
     unit_mode: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeat:
+@value_class
+class Heartbeat(Value):
     """What a client says of itself every half minute."""
 
     client_id: str
@@ -43,9 +43,9 @@ class Heartbeat:
     consumers: tuple[ConsumerData, ...] = ()
 
 
-def decode_heartbeat(body: bytes) -> Heartbeat:
-    """Return the heartbeat in ``body``, of whatever client."""
-    members = Members(loads_body(body), "a heartbeat")
+def decode_heartbeat(body: bytes, *, loads: Callable[[bytes], Any] = loads_body) -> Heartbeat:
+    """Return the heartbeat in ``body``, of whatever client, read by the parser ``loads``."""
+    members = Members(loads(body), "a heartbeat")
     producers, consumers = members.items("producerDataSet"), members.items("consumerDataSet")
     if len(producers) + len(consumers) > GROUP_COUNT_MAX:
         raise BodyError(f"a heartbeat of more than {GROUP_COUNT_MAX} groups")

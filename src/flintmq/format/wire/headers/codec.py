@@ -30,6 +30,7 @@ from typing import (
     ClassVar,
     Final,
     NamedTuple,
+    Protocol,
     Self,
     TypeAlias,
     TypeVar,
@@ -38,6 +39,7 @@ from typing import (
 )
 
 from flintmq.format.wire.headers.field_codecs import (
+    SMALL,
     FieldPlan,
     Reader,
     Writer,
@@ -83,6 +85,14 @@ class _DataclassFields:
 
 def _field(default: Any) -> Any:
     return dataclasses.field(default=default)
+
+
+class HeaderFields(Protocol):
+    """Whatever becomes the ext fields of a request: a `Header`, or fields encoded before."""
+
+    def encode(self) -> dict[str, str]:
+        """Return the ext fields."""
+        ...
 
 
 class Header:
@@ -165,6 +175,12 @@ class Header:
         """Return the names that the fields of this header have on the wire."""
         return tuple(plan.wire_name for plan in _plans(cls))
 
+    @classmethod
+    def wire_name(cls, field: str) -> str:
+        """Return the name that a field has on the wire."""
+        assert field in cls._defaults, f"{cls.__name__} has no field {field}"
+        return cls._wire_names.get(field) or _camel_case(field)
+
 
 _Header = TypeVar("_Header", bound=Header)
 
@@ -229,7 +245,7 @@ def _plan(cls: type[Header], name: str, default: Any, hint: Any) -> FieldPlan:
     parse, write, expected = _conversions(hint)
     return FieldPlan(
         name=name,
-        wire_name=cls._wire_names.get(name) or _camel_case(name),
+        wire_name=cls.wire_name(name),
         is_required=is_required,
         default=None if is_required else default,
         is_text=hint is str,
@@ -238,6 +254,7 @@ def _plan(cls: type[Header], name: str, default: Any, hint: Any) -> FieldPlan:
         expected=expected,
         parse=parse,
         write=write,
+        known=SMALL if _limit(hint) else _TRUTHS if hint is bool else {},
     )
 
 

@@ -54,6 +54,10 @@ class QueueEnd:
     size: int
     sha256: str
 
+    def is_of(self, record: bytes) -> bool:
+        """Whether these bytes are that record; its offsets are among them."""
+        return len(record) == self.size and hashlib.sha256(record).hexdigest() == self.sha256
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRun:

@@ -162,8 +162,10 @@ class PartitionedWriter:
         if shared:
             # Codes are in the order of names, and rows of one are in the order of the log.
             rows = np.concatenate(shared)
-            order = np.lexsort((rows, found.codes[rows]))
-            parts.append((_SHARED, rows[order]))
+            rows = rows[np.lexsort((rows, found.codes[rows]))]
+            # Those of live topics come topic by topic.
+            is_all = np.array_equal(rows, np.arange(len(found.codes)))
+            parts.append((_SHARED, None if is_all else rows))
         return parts
 
     def _has_own(self, partition: Partition, size: float) -> bool:

@@ -141,7 +141,7 @@ class _Brokers:
     def add(self, on_corrupt: OnCorrupt) -> ArchiveReport:
         stores = [self._begin(name, facts) for name, facts in sorted(self._plan.brokers.items())]
         tasks = bundled(
-            [planned.wanted for planned in self._plan.ranges],
+            self._plan.ranges,
             options=self._options,
             rule=self._rule,
             slots=self._run.slots,

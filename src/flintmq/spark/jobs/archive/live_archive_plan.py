@@ -52,19 +52,32 @@ class LossRule:
 
 
 class PlannedRange(NamedTuple):
-    """The range of a queue that is added; ``last`` is the record that was archived before it."""
+    """The range of a queue that is added; ``last`` is the record that was archived before it.
+
+    ``begin`` is the oldest offset that the queue had when the range was planned.
+    """
 
     wanted: QueueRange
     last: QueueEnd | None
+    begin: int
 
     @property
     def queue(self) -> MessageQueue:
         """The queue."""
         return self.wanted.queue
 
+    @property
+    def is_last_there(self) -> bool:
+        """Whether the record before the range was there when the range was planned."""
+        at = None if self.last is None else self.last.queue_offset
+        return at is not None and at == self.wanted.start - 1 and at >= self.begin
+
 
 class ReadRange(Protocol):
-    """What was read of a queue, by its first and its last record; None if there was none."""
+    """What was read of a queue, by its first and its last record; None if there was none.
+
+    One answer of a broker is of one queue: a topic is not made anew in the middle of it.
+    """
 
     @property
     def first(self) -> QueueEnd | None:
@@ -74,6 +87,24 @@ class ReadRange(Protocol):
     @property
     def last(self) -> QueueEnd | None:
         """The last record."""
+        ...
+
+    @property
+    def answer_count(self) -> int:
+        """How many answers have brought it that no record proves to be of the same queue.
+
+        A proof is the record that comes before: of the answer before, or of the plan.
+        """
+        ...
+
+    @property
+    def begin(self) -> int | None:
+        """The lowest offset at which the queue began for any of these answers."""
+        ...
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether one answer was asked for after the other, the first record before all."""
         ...
 
 
@@ -113,14 +144,15 @@ async def _present(
     cluster: Cluster, options: LiveOptions, known: _Known, rule: LossRule
 ) -> list[MessageQueue]:
     """Return the queues that are there; for each that was archived and is not, tell why."""
-    queues = await cluster.queues()
+    queues = await cluster.told_queues()
     absent = sorted(filter(options.selection.means, known.keys() - set(queues)))
     for queue in absent:
         absence = await cluster.absence(queue, cluster.queues)
         if absence is not None:
             rule(queue, Loss(known[queue].end, absence.value))
     if absent:
-        queues = await cluster.queues()  # One that was restarted may be back.
+        # One that was restarted may be back, and the name server may know what its broker forgot.
+        queues = await cluster.queues()
     cluster.require([*queues, *absent])
     return queues
 
@@ -152,7 +184,7 @@ class _RangePlanner:
             else:
                 start, last = await self._next(queue, run, begin, end)
             stop = min(stops[queue], end)
-            return PlannedRange(QueueRange(queue, start, max(start, stop)), last)
+            return PlannedRange(QueueRange(queue, start, max(start, stop)), last, begin)
 
         return await each(queues, plan)
 
@@ -217,7 +249,10 @@ async def prove_unchanged(
     """Prove that queues were the same ones from the plan until now, while they were read.
 
     The record before a range was there when the range was planned; a range without one has
-    records of its own at both ends.
+    records of its own at both ends, and needs no proof if one answer has brought it whole.  No
+    proof is needed either for answers that brought their proof with them.  Where answers came in
+    order, the first record is of the oldest queue that was read, so it proves all
+    of them.  No queue begins earlier than it did, unless it is another one.
 
     Raises ArchiveError if a topic was deleted and made anew meanwhile, or a log was cut back.
     """
@@ -226,17 +261,29 @@ async def prove_unchanged(
         read = archived.get(planned.queue)
         if read is None or read.first is None or read.last is None:
             return
-        begin = (await cluster.begins([planned.queue]))[planned.queue]
-        proofs = [planned.last] if planned.last is not None else []
-        if not proofs or proofs[0].queue_offset < begin:
-            proofs = [read.first, read.last]
+        if read.begin is not None and read.begin < planned.begin:
+            earlier = f"it begins at {read.begin}, and began at {planned.begin}"
+            raise _made_anew(planned.queue, earlier)
+        if read.answer_count == (1 if planned.last is None else 0):
+            return
+        if planned.last is None and read.is_in_order:
+            begin, proofs = planned.begin, [read.first]
+        else:
+            begin = (await cluster.begins([planned.queue]))[planned.queue]
+            proofs = [planned.last] if planned.last is not None else []
+            if not proofs or proofs[0].queue_offset < begin:
+                proofs = [read.first, read.last]
         for proof in proofs:
             difference = await _other_record(cluster, planned.queue, proof, begin)
             if difference is not None:
-                reason = f"it was made anew while it was read: {difference}; nothing was added"
-                raise ArchiveError(queue_text(planned.queue), reason)
+                raise _made_anew(planned.queue, difference)
 
     await each(ranges, prove)
+
+
+def _made_anew(queue: MessageQueue, difference: str) -> ArchiveError:
+    reason = f"it was made anew while it was read: {difference}; nothing was added"
+    return ArchiveError(queue_text(queue), reason)
 
 
 async def _other_record(

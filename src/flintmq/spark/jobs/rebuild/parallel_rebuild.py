@@ -32,7 +32,9 @@ from flintmq.offline.findings import Findings, Kind
 from flintmq.offline.index_geometry import IndexGeometry, find_geometry
 from flintmq.offline.layout import SizeOptions, StoreLayout, find_store
 from flintmq.offline.log_files import LogFiles
-from flintmq.offline.rebuild import check_output
+from flintmq.offline.queue_extension import DIRECTORY_NAME as EXTENSION_NAME
+from flintmq.offline.queue_extension import has_extension, kept_filters
+from flintmq.offline.rebuild import SYNC_EACH_MAX, check_output
 from flintmq.offline.regions import Regions
 from flintmq.offline.scan import LogScan, Progress
 from flintmq.offline.store_lock import hold_directory, refuse_running
@@ -112,6 +114,8 @@ class RebuildRequest:
     )
     log_directories: tuple[Path, ...] = ()
     sizes: SizeOptions | None = None
+    extension: bool | None = None
+    """Whether the queues get an extension with filter bits; None: if the store has one."""
     split_size: int = RANGE_SIZE
 
     def __post_init__(self) -> None:
@@ -132,6 +136,7 @@ def rebuild(
     delay_levels: DelayLevels | None = None,
     log_directories: Sequence[Path] = (),
     sizes: SizeOptions | None = None,
+    extension: bool | None = None,
     split_size: int = RANGE_SIZE,
     progress: Progress | None = None,
 ) -> ParallelRebuildReport:
@@ -145,6 +150,7 @@ def rebuild(
         delay_levels=delay_levels or DelayLevels.parse(DEFAULT_DELAY_LEVELS),
         log_directories=tuple(log_directories),
         sizes=sizes,
+        extension=extension,
         split_size=split_size,
     )
     return rebuild_store(spark, request, progress=progress)
@@ -173,6 +179,7 @@ def rebuild_store(
             output, build_path = request.out, beside(request.out)
             check_output(layout, output, files=layout.files)
         geometry = _geometry(layout, output) if request.index else None
+        extension = has_extension(layout) if request.extension is None else request.extension
         ranges = plan_ranges([layout], request.split_size)
         plan = RebuildPlan(
             layout=layout,
@@ -182,6 +189,7 @@ def rebuild_store(
             delay_levels=request.delay_levels,
             partition_count=_partition_count(ranges, spark.sparkContext.defaultParallelism),
             geometry=geometry,
+            filters=kept_filters(layout) if extension and request.queues else None,
         )
         job = _Rebuild(spark.sparkContext, plan, progress)
         job.run(ranges)
@@ -271,22 +279,20 @@ class _Rebuild:
         for wanted, name in ((self._plan.queues, "consumequeue"), (self._plan.index, "index")):
             if wanted:
                 (views / name).mkdir()
-        topics: dict[str, None] = {}
+        topics: dict[Path, None] = {}
         for partition in self.partitions:
-            if not partition.directory.exists():
-                continue
-            for topic in sorted(partition.directory.iterdir()):
-                (views / "consumequeue" / topic.name).mkdir(exist_ok=True)
-                topics[topic.name] = None
-                for queue in sorted(topic.iterdir()):
-                    queue.rename(views / "consumequeue" / topic.name / queue.name)
+            topics |= _move_queues(partition.directory, views / "consumequeue")
+            topics |= _move_queues(partition.extension, views / EXTENSION_NAME)
         self.index_files.sort(key=lambda file: file.number)
         self.index_names = index_names([file.first_time for file in self.index_files])
         for file, name in zip(self.index_files, self.index_names, strict=True):
             file.path.rename(views / "index" / name)
         # The tasks have synced the directories of the queues.
-        for topic_name in topics:
-            sync_directory(views / "consumequeue" / topic_name)
+        if len(topics) > SYNC_EACH_MAX:
+            self._plan.layout.files.sync_below(views)
+            return
+        for topic in topics:
+            sync_directory(topic)
         for directory in (*views.iterdir(), views):
             sync_directory(directory)
 
@@ -356,6 +362,21 @@ class _Rebuild:
         elif self._plan.index:
             marks = marks._replace(index_file=0, index_count=0, index_slot_count=0)
         return marks
+
+
+def _move_queues(written: Path, view: Path) -> dict[Path, None]:
+    """Move the queues that a task has written into a view; return the topics they belong to."""
+    topics: dict[Path, None] = {}
+    for topic in sorted(written.iterdir()) if written.exists() else ():
+        target = view / topic.name
+        topics[target] = None
+        if not target.exists():
+            view.mkdir(parents=True, exist_ok=True)
+            topic.rename(target)
+            continue
+        for queue in sorted(topic.iterdir()):
+            queue.rename(target / queue.name)
+    return topics
 
 
 def _publish(build: Path, output: Path) -> None:

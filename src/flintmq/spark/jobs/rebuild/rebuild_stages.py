@@ -13,13 +13,16 @@ from typing import TypeAlias
 
 from pyspark import Broadcast
 
+from flintmq.filter.filter_entries import FilterEntry
 from flintmq.format.delay_levels import DelayLevels
 from flintmq.kernels.derived_views import BadLevel, SplitViews
 from flintmq.offline.findings import Findings
 from flintmq.offline.index_geometry import IndexGeometry
 from flintmq.offline.layout import StoreLayout
+from flintmq.offline.queue_extension import ExtensionWriter
 from flintmq.offline.rebuild import QueueWriter
 from flintmq.offline.rebuild import RebuildReport as SerialReport
+from flintmq.offline.regions import Regions
 from flintmq.spark.jobs.rebuild.rebuild_index import IndexFile, IndexTask, write_index_file
 from flintmq.spark.jobs.rebuild.rebuild_readback import ProvenWriter
 from flintmq.spark.parallel_log.range_walk import RangeScan, WalkRange, walk_range
@@ -38,6 +41,8 @@ class RebuildPlan:
     delay_levels: DelayLevels
     partition_count: int
     geometry: IndexGeometry | None
+    filters: tuple[FilterEntry, ...] | None = None
+    """The subscriptions whose bits the extension of the queues gets; None: there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +97,8 @@ class QueuePartition:
     """The queues that a task has written, each in ``directory/topic/id``."""
 
     directory: Path
+    extension: Path
+    """Where the extensions of the queues are, likewise."""
     queue_count: int
     unit_count: int
     written_count: int
@@ -119,19 +126,27 @@ class WriteStage:
         if isinstance(task, IndexTask):
             assert plan.geometry is not None
             return write_index_file(plan.layout, plan.geometry, directory, task, spools)
-        return _write_queues(plan.layout, directory, task.partition, spools)
+        return _write_queues(plan, directory, task.partition, spools)
 
 
 def _write_queues(
-    layout: StoreLayout, directory: Path, partition: int, spools: Sequence[Spool]
+    plan: RebuildPlan, directory: Path, partition: int, spools: Sequence[Spool]
 ) -> QueuePartition:
+    layout = plan.layout
     report = SerialReport(output=directory)
-    writer = ProvenWriter(
-        QueueWriter(directory, layout, layout.files, report), layout.queue_file_size
-    )
-    replay = UnitReplay(writer)
-    for spool in spools:
-        replay.take(read_section(spool, partition))
+    extension = directory.with_name(f"{directory.name}-extension")
+    with Regions(layout.files) as regions:
+        notes = None
+        if plan.filters is not None:
+            notes = ExtensionWriter(
+                extension, layout, layout.files, filters=plan.filters, regions=regions
+            )
+        writer = ProvenWriter(
+            QueueWriter(directory, layout, layout.files, report, notes), layout.queue_file_size
+        )
+        replay = UnitReplay(writer)
+        for spool in spools:
+            replay.take(read_section(spool, partition))
     writer.finish(replay.queues.values())
     ends = [
         queue.next
@@ -140,6 +155,7 @@ def _write_queues(
     ]
     return QueuePartition(
         directory=directory,
+        extension=extension,
         queue_count=len(replay.queues),
         unit_count=report.unit_count,
         written_count=len(ends),

@@ -5,6 +5,10 @@ directory is moved into the build directory and then the new one into its place;
 ends between the two, `finish_interrupted` of the next run completes the switch, since a directory
 is only ever moved to ``old`` when its successor is complete.  A broker that starts before that
 finds no queues and makes them anew from the log.
+
+Queues with an extension are never exchanged: units lead to the extension that was made with them,
+and would mean other messages' tags in another one.  So the old queues go first, then the old
+extension, the new extension comes, and the new queues come last.
 """
 
 import ctypes
@@ -15,10 +19,10 @@ from pathlib import Path
 from typing import Final
 
 from flintmq.offline.errors import OutputError
+from flintmq.offline.queue_extension import DIRECTORY_NAME as EXTENSION_NAME
 from flintmq.spark.jobs.rebuild.build_directory import old_directory, views_directory
 
 VIEW_NAMES: Final = ("consumequeue", "index")
-EXTENSION_NAME: Final = "consumequeue_ext"
 
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
@@ -73,12 +77,19 @@ def refuse_elsewhere(root: Path) -> None:
 def switch_views(root: Path, build: Path, *, exchange: Exchange = exchange_directories) -> None:
     """Replace the views of the store ``root`` by the finished views of ``build``.
 
-    The extension of the queues goes with them: no unit that was made from the log leads there.
+    With the old queues goes their extension: no unit that was made from the log leads there.
     """
     views, old = views_directory(build), old_directory(build)
     for name in VIEW_NAMES:
         new, view = views / name, root / name
         if not new.exists():
+            continue
+        is_queues = name == VIEW_NAMES[0]
+        if is_queues and (views / EXTENSION_NAME).exists():
+            if view.exists():
+                view.rename(old / name)
+            sync_directory(old)
+            _bring_queues_with_extension(root, views, old)
             continue
         if not view.exists():
             new.rename(view)
@@ -86,21 +97,39 @@ def switch_views(root: Path, build: Path, *, exchange: Exchange = exchange_direc
             view.rename(old / name)
             sync_directory(old)
             new.rename(view)
-    if (root / VIEW_NAMES[0]).exists() and (root / EXTENSION_NAME).exists():
-        (root / EXTENSION_NAME).rename(old / EXTENSION_NAME)
+        if is_queues and (root / EXTENSION_NAME).exists():
+            (root / EXTENSION_NAME).rename(old / EXTENSION_NAME)
     for directory in (root, views, old):
         sync_directory(directory)
+
+
+def _bring_queues_with_extension(root: Path, views: Path, old: Path) -> None:
+    """Bring new queues and their extension to a store that has no queues; go on if cut off."""
+    extension = root / EXTENSION_NAME
+    if (views / EXTENSION_NAME).exists():
+        if extension.exists():
+            extension.rename(old / EXTENSION_NAME)
+        (views / EXTENSION_NAME).rename(extension)
+        for directory in (root, old):
+            sync_directory(directory)
+    (views / VIEW_NAMES[0]).rename(root / VIEW_NAMES[0])
 
 
 def finish_interrupted(root: Path, builds: Sequence[Path]) -> list[str]:
     """Complete a switch that was cut off between two renames; return which views it concerned."""
     finished = []
     for build in builds:
+        views, old = views_directory(build), old_directory(build)
         for name in VIEW_NAMES:
-            new, old = views_directory(build) / name, old_directory(build) / name
-            if old.exists() and not (root / name).exists():
-                (new if new.exists() else old).rename(root / name)
-                finished.append(name)
+            if (root / name).exists() or not (old / name).exists():
+                continue
+            if not (views / name).exists():
+                (old / name).rename(root / name)
+            elif name == VIEW_NAMES[0]:
+                _bring_queues_with_extension(root, views, old)
+            else:
+                (views / name).rename(root / name)
+            finished.append(name)
     if finished:
         sync_directory(root)
     return finished

@@ -1,0 +1,70 @@
+"""Pages of the log that are made ready before records get there, by a thread.
+
+An append writes into mapped memory, and it does so on the event loop of a broker: whatever the
+kernel has to do for a page that was never written holds up everybody.  So the log tells when it has
+grown by a step, and a thread has the next pages made ready.  A log that grows slowly is left alone:
+its pages would be synced as zeros, and again with their records.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from flintmq.store.wake_up import WakeUp
+
+if TYPE_CHECKING:
+    from flintmq.store.clock import Clock
+    from flintmq.store.files.mapped_file import MappedFile
+
+AHEAD_SIZE: Final = 2 << 20
+"""Bytes that are ready ahead of the end of the log."""
+STEP_SIZE: Final = 512 << 10
+"""The log tells each time when it has grown by so much."""
+FAST_STEP_S: Final = 0.25
+"""A log that takes longer for a step grows slowly: some MiB a second."""
+
+
+class GrowingLog(Protocol):
+    """What has to be known of a log."""
+
+    durable_reads: bool
+    """Whether every record is synced before it can be read."""
+
+    @property
+    def tail(self) -> MappedFile | None:
+        """The file that takes the next record."""
+        ...
+
+
+class PagesAhead:
+    """Makes the next pages of a growing log ready; `step` is the work of a thread."""
+
+    def __init__(self, log: GrowingLog, *, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
+        self.wanted = WakeUp()
+        """Is set whenever the log has grown by a step."""
+        self._file: MappedFile | None = None
+        self._ready_end = 0
+        """Up to where the pages of that file are ready."""
+        self._stepped_at = float("-inf")
+
+    def step(self) -> int:
+        """Make pages ready if the log grows fast; return how many bytes were."""
+        now, file = self._clock.monotonic(), self._log.tail
+        is_fast, self._stepped_at = now - self._stepped_at <= FAST_STEP_S, now
+        if not is_fast or file is None or file.write_buffer is not None or self._log.durable_reads:
+            return 0
+        if file is not self._file:
+            self._file, self._ready_end = file, 0
+        wrote = file.wrote
+        start, end = max(self._ready_end, wrote), min(wrote + AHEAD_SIZE, file.size)
+        is_worth_it = end - start >= STEP_SIZE or start < end == file.size
+        if not is_worth_it or not file.hold():
+            return 0
+        try:
+            file.region.prepare_pages(start, end - start)
+        finally:
+            file.release()
+        self._ready_end = end
+        return end - start
