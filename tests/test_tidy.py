@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import gc
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ ROOT: Final = Path(__file__).parents[1]
 SOURCES: Final = ROOT / "src" / "flintmq"
 FUNCTION_LINES_MAX: Final = 70
 MODULE_LINES_MAX: Final = 500
+OBJECTS_OF_PYTEST: Final = 10_000
+"""Fewer than the objects that pytest has when it has found some tests."""
 
 FRAMEWORK_METHODS: Final = frozenset(
     {
@@ -303,6 +306,11 @@ def test_no_test_module_imports_another() -> None:
         if isinstance(node, ast.ImportFrom) and re.search(r"\btest_", node.module or "")
     ]
     assert wrong == []
+
+
+def test_the_garbage_collector_does_not_look_at_what_all_tests_share() -> None:
+    # It took seconds on a busy machine, and requests of tests ran out of time.
+    assert gc.get_freeze_count() > OBJECTS_OF_PYTEST
 
 
 @pytest.mark.xdist_group("tidy")
