@@ -94,6 +94,7 @@ def test_what_was_not_deleted_survives_every_crash(name: str, seed: int) -> None
             try:
                 is_torn = state.name not in (KILLED, NOTHING_UNSYNCED)
                 driver.restart(state.files, below=state.below, is_torn=is_torn)
+                driver.assert_sound(is_torn=is_torn)
                 driver.assert_goes_on()
             except Exception as error:
                 error.add_note(f"{name}, seed {seed}: {cut}, {state.name}")
@@ -110,6 +111,7 @@ def test_what_was_not_deleted_is_delivered_whatever_came_between(name: str) -> N
             driver.open()
             for _ in range(STEP_COUNT):
                 driver.step()
+                driver.assert_sound()
             driver.flush()
             driver.dispatch()
             assert_delivered(driver.opened, driver.promises, below=driver.promises.flushed)
