@@ -108,8 +108,12 @@ class RawClient:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def connect(cls, port: int, *, receive_buffer: int = 0) -> AsyncIterator["RawClient"]:
+    async def connect(
+        cls, port: int, *, receive_buffer: int = 0, address: str = ""
+    ) -> AsyncIterator["RawClient"]:
         peer = socket.socket()
+        if address:
+            peer.bind((address, 0))
         if receive_buffer:
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         peer.setblocking(False)

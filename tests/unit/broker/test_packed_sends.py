@@ -17,6 +17,7 @@ from flintmq.format.stored.batch import BatchItem, encode_batch
 from flintmq.format.sys_flag import COMPRESSED
 from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.command import ONE_WAY_FLAG, Command, encode_command
+from flintmq.remoting.refusal_counts import PACKED_BATCHES
 from tests.kits.broker.broker_kit import Site, Wire, eventually, send_header, site
 from tests.kits.broker.remoting_kit import RawClient
 
@@ -168,6 +169,7 @@ async def test_bodies_that_wait_are_bounded_by_size(
         await eventually(lambda: here.broker.context.packed_sends.count == 2)
         refused = await wires[2].call(CODE, header, LARGE)
         assert refused.code == ResponseCode.SYSTEM_BUSY
+        assert here.broker.context.refused[PACKED_BATCHES] == 1
         unpacking.may_go_on.set()
         assert {(await call).code for call in calls} == {ResponseCode.SUCCESS}
         assert (await wires[2].call(CODE, header, LARGE)).code == ResponseCode.SUCCESS
@@ -198,3 +200,98 @@ async def test_a_broker_that_stops_stores_what_it_unpacks(tmp_path: Path) -> Non
         assert (await call).code == ResponseCode.SUCCESS
         refused = await wire.call(CODE, header, LARGE)
         assert refused.code == ResponseCode.SYSTEM_BUSY
+
+
+# -- whoever sends what has to be refused ----------------------------------------------------
+
+ELSEWHERE: Final = "127.0.0.2"
+
+
+@asynccontextmanager
+async def bombed_site(root: Path) -> AsyncIterator[tuple[Site, Unpacking]]:
+    """A site to which one address has sent so many bombs that it goes the slow way."""
+    async with unpacking_site(root) as (here, unpacking):
+        wire = await begun(await here.client())
+        header = send_header(TOPIC, batch=True, sys_flag=COMPRESSED)
+        for _ in range(packed_sends.FAULTS_FREE):
+            assert (await wire.call(CODE, header, BOMB)).code == ResponseCode.MESSAGE_ILLEGAL
+        assert len(unpacking.threads) == packed_sends.FAULTS_FREE
+        unpacking.threads.clear()
+        yield here, unpacking
+
+
+async def test_whoever_sent_bombs_waits_with_the_next_and_other_addresses_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed_sends, "SLOW_PAUSE_S", 3600)
+    async with bombed_site(tmp_path) as (here, unpacking), RawClient.connect(port_of(here)) as peer:
+        await peer.send(batch(LARGE, 1), single(b"behind it", 2))
+        waiting = here.broker.context.packed_sends
+        await eventually(lambda: waiting.count == 1)
+        async with RawClient.connect(port_of(here), address=ELSEWHERE) as other:
+            for opaque in range(3):
+                await other.send(batch(LARGE, opaque))
+                assert (await other.receive()).code == ResponseCode.SUCCESS
+        assert len(unpacking.threads) == 3, "nothing of the one who has to wait"
+        # A broker that stops waits for nobody's punishment, and stores what it has taken.
+        await waiting.close()
+        answers = [await peer.receive() for _ in range(2)]
+        assert [answer.code for answer in answers] == [ResponseCode.SUCCESS] * 2
+        assert len(unpacking.threads) == 4
+
+
+async def test_only_so_many_wait_for_their_slow_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed_sends, "SLOW_PAUSE_S", 3600)
+    monkeypatch.setattr(packed_sends, "SLOW_COUNT_MAX", 1)
+    async with bombed_site(tmp_path) as (here, unpacking), RawClient.connect(port_of(here)) as peer:
+        await peer.send(batch(BOMB, 1))
+        waiting = here.broker.context.packed_sends
+        await eventually(lambda: waiting.count == 1)
+        async with RawClient.connect(port_of(here)) as second:
+            await second.send(batch(LARGE, 2), single(b"of the same address", 3))
+            answers = [await second.receive() for _ in range(2)]
+        assert [answer.code for answer in answers] == [
+            ResponseCode.SYSTEM_BUSY,
+            ResponseCode.SUCCESS,
+        ]
+        assert here.broker.context.refused[PACKED_BATCHES] == 1
+        assert not unpacking.threads
+        await waiting.close()
+        assert (await peer.receive()).code == ResponseCode.MESSAGE_ILLEGAL
+
+
+async def test_bodies_that_are_stored_lead_back_from_the_slow_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed_sends, "SLOW_PAUSE_S", 0)
+    async with bombed_site(tmp_path) as (here, _), RawClient.connect(port_of(here)) as peer:
+        for body, code in (
+            (BOMB, ResponseCode.MESSAGE_ILLEGAL),
+            *[(LARGE, ResponseCode.SUCCESS)] * 2,
+        ):
+            await peer.send(batch(body))
+            assert (await peer.receive()).code == code
+        monkeypatch.setattr(packed_sends, "SLOW_COUNT_MAX", 0)
+        await peer.send(batch(LARGE))
+        assert (await peer.receive()).code == ResponseCode.SUCCESS, "it goes as all others do"
+
+
+async def test_refused_bodies_are_counted_for_so_many_addresses_and_up_to_a_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(packed_sends, "ADDRESSES_MAX", 2)
+    way = packed_sends.SlowWay()
+    for _ in range(100):
+        way.note("first", is_refused=True)
+    for _ in range(packed_sends.FAULTS_MAX - packed_sends.FAULTS_FREE):
+        assert "first" in way
+        way.note("first", is_refused=False)
+    assert "first" in way
+    way.note("first", is_refused=False)
+    assert "first" not in way
+    for address in ("first", "second", "third"):
+        for _ in range(packed_sends.FAULTS_FREE):
+            way.note(address, is_refused=True)
+    assert [address in way for address in ("first", "second", "third")] == [False, True, True]

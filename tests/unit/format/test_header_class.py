@@ -48,6 +48,16 @@ def test_what_is_no_field_or_is_missing_is_refused_with_the_class() -> None:
         Base("t")  # type: ignore[call-arg]
 
 
+def test_the_fields_that_dataclasses_ask_for_are_made_once_for_a_class() -> None:
+    """They are compiled: a broker that did so for each header would stand still meanwhile."""
+    fields = Base.__dataclass_fields__
+    changed = dataclasses.replace(Base(topic="t"), count=5)
+    assert changed == Base(topic="t", count=5)
+    assert Base.__dataclass_fields__ is fields
+    assert [field.name for field in dataclasses.fields(Extended)] == ["topic", "count", "extra"]
+    assert not dataclasses.fields(Empty)
+
+
 def test_a_header_does_not_change() -> None:
     made = Base(topic="t")
     with pytest.raises(dataclasses.FrozenInstanceError):

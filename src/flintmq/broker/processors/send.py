@@ -31,7 +31,7 @@ from flintmq.model.property_names import TRAN_MSG
 from flintmq.model.topics import DLQ_PREFIX, RETRY_PREFIX
 from flintmq.remoting import Answer, RefusedError, Request
 from flintmq.remoting.processors import failed
-from flintmq.remoting.refusal_counts import WAITING_SENDS
+from flintmq.remoting.refusal_counts import PACKED_BATCHES, WAITING_SENDS
 from flintmq.store.results import PutStatus
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class SendProcessor:
             functools.partial(self._send_unpacked, request),
         ):
             return None
-        context.refused.note(WAITING_SENDS)
+        context.refused.note(PACKED_BATCHES)
         return self._refusal(
             RefusedError(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]too many packed batches wait")
         )

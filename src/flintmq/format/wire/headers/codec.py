@@ -74,12 +74,21 @@ _NO_DEFAULT: Final = dataclasses.MISSING
 
 
 class _DataclassFields:
-    """The fields of a header class as `dataclasses` knows them, made when it asks for them."""
+    """The fields of a header class as `dataclasses` knows them, made when it first asks for them.
+
+    To make them takes milliseconds, since a class is compiled: that is done once for each class,
+    not for each header that `dataclasses.replace` copies.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[type[Header], dict[str, Any]] = {}
 
     def __get__(self, instance: object, cls: type["Header"]) -> dict[str, Any]:
-        fields = [(name, Any, _field(default)) for name, default in cls._defaults.items()]
-        twin: Any = dataclasses.make_dataclass(cls.__name__, fields, kw_only=True)
-        found: dict[str, Any] = twin.__dataclass_fields__
+        found = self._made.get(cls)
+        if found is None:
+            fields = [(name, Any, _field(default)) for name, default in cls._defaults.items()]
+            twin: Any = dataclasses.make_dataclass(cls.__name__, fields, kw_only=True)
+            found = self._made[cls] = twin.__dataclass_fields__
         return found
 
 
