@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import resource
 import socket
+import struct
+import zlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Final
@@ -11,10 +13,12 @@ from typing import Final
 import pytest
 
 from flintmq.format.host import parse_address
+from flintmq.format.stored.batch import BatchItem, encode_batch
+from flintmq.format.sys_flag import COMPRESSED
 from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.command import Command, encode_command
 from flintmq.remoting import RemotingClient
-from tests.kits.broker.broker_kit import pull_header
+from tests.kits.broker.broker_kit import pull_header, send_header
 from tests.kits.processes.serve_client import read_queue, run, send
 from tests.kits.processes.serve_process import Group, serving
 
@@ -23,6 +27,13 @@ RECONNECT_COUNT: Final = 3000
 AT_ONCE: Final = 100
 HALF_COUNT: Final = 50
 HALF_SIZE: Final = 200_000
+LARGE_COUNT: Final = 24
+LARGE_PIECE: Final = 15 << 20
+LARGE_SIZES_MAX: Final = 128 << 20
+"""What unfinished frames may have in all: `maxHalfFrameBytes`."""
+BOMB_PEERS: Final = 8
+BOMBS: Final = 4
+"""So many of each peer: more than are unpacked before its address has to wait."""
 SLOW_COUNT: Final = 8
 SLOW_PULL_COUNT: Final = 400
 GROWTH_MAX_KIB: Final = 128 << 10
@@ -188,6 +199,44 @@ async def test_a_flood_of_reconnects_leaves_nothing_behind(group: Group) -> None
     await settled(group, count)
     await serve_the_good(group)
     assert own_memory_kib(group) - before < GROWTH_MAX_KIB
+
+
+async def test_large_unfinished_frames_stay_below_their_bound(group: Group) -> None:
+    start = struct.pack(">ii", (16 << 20) - 1000, 100) + bytes(LARGE_PIECE)
+    loop = asyncio.get_running_loop()
+    before, count = own_memory_kib(group), descriptor_count(group)
+    async with connections(group.brokers[0], LARGE_COUNT) as peers:
+        for peer in peers:
+            # A peer that is dropped while it writes is told so.
+            with contextlib.suppress(ConnectionError):
+                await loop.sock_sendall(peer, start)
+            assert own_memory_kib(group) - before < (LARGE_SIZES_MAX >> 10) + GROWTH_MAX_KIB
+        await serve_the_good(group)
+    await settled(group, count)
+    await serve_the_good(group)
+
+
+async def test_bombs_of_many_peers_stay_below_their_bound(group: Group) -> None:
+    """Nearly all of what they send is refused without being unpacked."""
+    bomb = encode_command(
+        Command(
+            code=RequestCode.SEND_BATCH_MESSAGE,
+            ext_fields=send_header("IntegrationTopic", batch=True, sys_flag=COMPRESSED).encode(),
+            body=zlib.compress(encode_batch([BatchItem(0, bytes(1000), b"")] * 100_000), 9),
+        )
+    )
+    loop = asyncio.get_running_loop()
+    before, count = own_memory_kib(group), descriptor_count(group)
+    async with connections(group.brokers[0], BOMB_PEERS) as peers:
+        for peer in peers:
+            await loop.sock_sendall(peer, bomb * BOMBS)
+        for _ in range(20):
+            await serve_the_good(group)
+        assert own_memory_kib(group) - before < GROWTH_MAX_KIB
+        # The last of them are answered too.
+        assert await loop.sock_recv(peers[-1], 4)
+    await settled(group, count)
+    await serve_the_good(group)
 
 
 async def test_a_peer_of_another_protocol_is_closed_off(group: Group) -> None:

@@ -12,7 +12,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from flintmq.format.wire.command import (
     ONE_WAY_FLAG,
@@ -20,7 +20,7 @@ from flintmq.format.wire.command import (
     decode_command,
     encode_command,
 )
-from flintmq.format.wire.frame import FrameDecoder
+from flintmq.format.wire.frame import FrameDecoder, LargeFrame
 from flintmq.format.wire.remoting_errors import RemoteProtocolError
 from flintmq.remoting.errors import AnswerTimeoutError, ConnectionLostError, TooManyInFlightError
 from flintmq.remoting.fair_turns import LARGE_HEADER_WEIGHT, PLAIN_HEADER_SIZE, SLICE_BODY_SIZE
@@ -43,6 +43,7 @@ logger = logging.getLogger(__name__)
 _CORKED_SIZE_MAX: Final = 16 << 10
 """Bytes of our own requests that may wait for the end of a turn of the loop."""
 _JOINED_SIZE_MAX: Final = 64 << 10  # Of a half frame, which is moved once more by each read.
+_LARGE_SIZE: Final = 1 << 20  # Of a frame that a thread joins: so much lets go of the interpreter.
 
 
 class Connection(asyncio.Protocol):
@@ -50,14 +51,13 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, endpoint: Endpoint[Connection]) -> None:
         self._endpoint = endpoint
-        self._limits = endpoint.limits
-        self._requests = endpoint.requests
+        self._limits, self._requests = endpoint.limits, endpoint.requests
         self._half_frame = HalfFrame(endpoint.half_frames, self)
-        self._turns = endpoint.turns
-        self._inbox = endpoint.inbox
+        self._turns, self._inbox = endpoint.turns, endpoint.inbox
         self._unread_answers = endpoint.unread_answers
         self._loop = asyncio.get_running_loop()
-        self._decoder = FrameDecoder(frame_size_max=self._limits.frame_size_max)
+        large = None if self._turns is None else _LARGE_SIZE
+        self._decoder = FrameDecoder(frame_size_max=self._limits.frame_size_max, large_size=large)
         self._transport: asyncio.Transport | None = None
         self._corked = False
         self._out: list[bytes] = []
@@ -69,7 +69,7 @@ class Connection(asyncio.Protocol):
         """Frames that wait for a later turn, or until the peer has read more of its answers."""
         self._is_postponed = False
         """Whether this connection waits for a later turn of the loop."""
-        self._works: set[asyncio.Future[None]] = set()
+        self._works: set[asyncio.Future[Any]] = set()
         """What has to be done before anything more is handled."""
         self._waits_since: float | None = None
         """Since when, by the busy time of the loop, what is unhandled has waited for it."""
@@ -85,9 +85,9 @@ class Connection(asyncio.Protocol):
         self.unknown_reads, self.pull_reads, self.reads_large = 0, 0, False
         self.lost: asyncio.Future[None] = self._loop.create_future()
         """Done when the connection has ended."""
-        self.peer: tuple[str, int] = ("", 0)
+        self.peer = ("", 0)
         """Address and port of the other side."""
-        self.local: tuple[str, int] = ("", 0)
+        self.local = ("", 0)
         self.last_active = self._loop.time()
         """When bytes last went either way, on the loop's clock."""
 
@@ -140,7 +140,6 @@ class Connection(asyncio.Protocol):
             self._transport.set_write_buffer_limits(high=size)
 
     # -- transport ---------------------------------------------------------------------------
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take over the transport."""
         # A transport of uvloop does everything of one without being one by its class.
@@ -221,8 +220,7 @@ class Connection(asyncio.Protocol):
 
     def finish_read(self) -> None:
         """Write what the requests of a read have led to."""
-        self._corked = False
-        self._write_out()
+        self._uncork()
         if self._is_failed:
             self.close()
         if self._unhandled is None:
@@ -238,7 +236,10 @@ class Connection(asyncio.Protocol):
             self._note_unread(self.unread_size)
         try:
             for frame in frames:
-                self._take_frame(frame)
+                if type(frame) is LargeFrame:
+                    frames = itertools.chain(self._join(frame), frames)
+                else:
+                    self._take_frame(frame)
                 # What is unread already counts, or many small writes would leave too much.
                 if self._out_size + self._unread > self._limits.write_pause_size:
                     self._endpoint.end_of_read()
@@ -266,10 +267,9 @@ class Connection(asyncio.Protocol):
     def go_on(self) -> None:
         """Go on with what an earlier turn had no time for."""
         self._is_postponed = False
-        if self._is_paused or self._works:
-            return
         try:
-            self._go_on()
+            if not (self._is_paused or self._works):
+                self._go_on()
         except Exception:
             logger.exception("requests could not be handled: peer=%s", self.peer_text)
             self.abort()
@@ -287,14 +287,20 @@ class Connection(asyncio.Protocol):
         else:
             self.read_on()
 
-    def wait_for(self, work: asyncio.Future[None]) -> None:
+    def _join(self, frame: LargeFrame) -> Iterator[Frame]:
+        """Have a frame joined by a thread; return what yields it when that is done."""
+        joining = self._loop.run_in_executor(None, frame.joined)
+        self.wait_for(joining)
+        return (joining.result() for _ in range(1))
+
+    def wait_for(self, work: asyncio.Future[Any]) -> None:
         """Handle nothing that was sent since before some work is done."""
         self._works.add(work)
         if self._unhandled is None:
             self._unhandled = iter(())  # What comes now is kept behind it.
         work.add_done_callback(self._work_done)
 
-    def _work_done(self, work: asyncio.Future[None]) -> None:
+    def _work_done(self, work: asyncio.Future[Any]) -> None:
         self._works.discard(work)
         if self._works or self._is_postponed or self._is_paused or self._unhandled is None:
             return
@@ -308,9 +314,9 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Fail what waits for answers and tell the owner."""
-        self._transport = None
+        # What refers to each other is collected late, and a half frame may have megabytes.
+        self._transport, self._unhandled, self._decoder = None, None, FrameDecoder()
         self._out.clear()
-        self._unhandled = None
         self._waiting_for_room.clear()
         if self._unread_answers is not None:
             self._unread_answers.forget(self)
@@ -359,7 +365,6 @@ class Connection(asyncio.Protocol):
             logger.warning("connection closed: peer=%s reason=%s", self.peer_text, reason)
 
     # -- what the peer asks ------------------------------------------------------------------
-
     def _take_frame(self, frame: Frame) -> None:
         """Have a request handled, or give the answer to one of ours to whoever waits for it."""
         requests = self._requests
@@ -396,10 +401,7 @@ class Connection(asyncio.Protocol):
     ) -> Command:
         """Send a request and return the answer, whatever its code.
 
-        Raises:
-            AnswerTimeoutError: nothing came in time.
-            ConnectionLostError: the connection ended before.
-            TooManyInFlightError: too many requests wait already.
+        It raises AnswerTimeoutError, ConnectionLostError or TooManyInFlightError.
         """
         return await self.exchange(self.new_request(code, header, body), timeout_ms=timeout_ms)
 
@@ -458,7 +460,6 @@ class Connection(asyncio.Protocol):
         self._write_out()
 
     # -- writing -----------------------------------------------------------------------------
-
     def send(self, frame: bytes) -> None:
         """Send a whole frame, together with the others that one read leads to."""
         self._out.append(frame)

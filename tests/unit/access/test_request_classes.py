@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from flintmq.access import access_control
 from flintmq.access.request_classes import JUDGED_SIZE_MAX, REQUEST_CLASSES, Access
 from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.command import ONE_WAY_FLAG, Command, decode_command, encode_command
@@ -12,7 +13,14 @@ from flintmq.format.wire.frame import FrameDecoder, HeaderType
 from flintmq.format.wire.signature import signed_fields
 from flintmq.namesrv import NamesrvConfig, run_namesrv
 from flintmq.remoting import RemotingServer
-from tests.kits.broker.access_kit import SECRETS, USER, guarded_site, write_accounts
+from tests.kits.broker.access_kit import (
+    ACCOUNTS,
+    ADMIN,
+    SECRETS,
+    USER,
+    guarded_site,
+    write_accounts,
+)
 from tests.kits.broker.broker_kit import site
 from tests.kits.broker.gate_kit import all_requests, request_of
 from tests.kits.broker.hostile_peer import MemoryTransport, fed_connection
@@ -38,9 +46,9 @@ def answers_to(
     return {one.opaque: one for one in found if one.is_response}
 
 
-def signed(request: dict[str, Any], secret: str) -> dict[str, Any]:
+def signed(request: dict[str, Any], secret: str, access_key: str = USER) -> dict[str, Any]:
     fields = signed_fields(
-        request["ext_fields"], request["body"], access_key=USER, secret_key=secret
+        request["ext_fields"], request["body"], access_key=access_key, secret_key=secret
     )
     return {**request, "ext_fields": fields}
 
@@ -147,6 +155,27 @@ async def test_an_unknown_request_of_an_account_is_not_supported(tmp_path: Path)
         requests = [signed(request_of(UNKNOWN_CODE), SECRETS[USER])]
         (answer,) = answers_to(here.broker.server, requests, HeaderType.JSON).values()
         assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+@pytest.mark.parametrize("grants", ["false", "true"])
+async def test_a_request_without_a_class_is_not_handled_even_if_somebody_could(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grants: str
+) -> None:
+    """Whoever adds a processor and forgets its class has opened nothing, to no address either."""
+    code = RequestCode.GET_BROKER_CONFIG
+    classes = {one: given for one, given in REQUEST_CLASSES.items() if one != code}
+    monkeypatch.setattr(access_control, "REQUEST_CLASSES", classes)
+    text = ACCOUNTS.replace("RemoteAddresses: []", "RemoteAddresses: ['*']")
+    async with guarded_site(tmp_path, text, aclWhiteListGrants=grants) as here:
+        requests = [
+            signed(request_of(code), SECRETS[ADMIN], access_key=ADMIN),
+            request_of(code),
+            request_of(RequestCode.GET_BROKER_RUNTIME_INFO),
+        ]
+        answers = answers_to(here.broker.server, requests, HeaderType.JSON)
+    assert answers[0].code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    assert answers[1].code != ResponseCode.SUCCESS
+    assert (answers[2].code == ResponseCode.SUCCESS) == (grants == "true")
 
 
 def test_the_classes_of_the_requests_that_change_much() -> None:

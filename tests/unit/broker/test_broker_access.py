@@ -9,6 +9,10 @@ from typing import Any, Final
 import pytest
 
 from flintmq.access.access_errors import DeniedError
+from flintmq.broker.sending.batch_bodies import UNPACKED_AT_ONCE_MAX
+from flintmq.format.compression import CompressionType, compress
+from flintmq.format.stored.batch import BatchItem, encode_batch
+from flintmq.format.sys_flag import COMPRESSED
 from flintmq.format.wire.bodies.dialect import dumps_body, loads_body
 from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.command import Command
@@ -164,6 +168,33 @@ async def test_a_message_does_not_reach_other_topics_by_its_properties(tmp_path:
             assert admits(here, USER, 320, batch, b"head" + text.encode()) == is_allowed
         again = "INNER_MULTI_DISPATCH\x01orders\x02INNER_MULTI_DISPATCH\x01hidden"
         assert not admits(here, USER, 310, with_names(310, topic="orders", properties=again))
+
+
+@pytest.mark.parametrize("size", [10, UNPACKED_AT_ONCE_MAX + 1])
+async def test_a_batch_that_is_compressed_hides_no_other_topic(tmp_path: Path, size: int) -> None:
+    """Neither one that is unpacked at once nor one that a thread unpacks."""
+    plain = BatchItem(0, bytes(size), b"")
+    hiding = BatchItem(
+        0, bytes(size), b"INNER_MULTI_DISPATCH\x01hidden\x02INNER_MULTI_QUEUE_OFFSET\x010\x02"
+    )
+    async with (
+        guarded_site(tmp_path, enableMultiDispatch="true") as here,
+        client_of(here, USER) as user,
+    ):
+        await make_topics(here, "orders", "hidden")
+        for items, code in (
+            ([plain, hiding], ResponseCode.NO_PERMISSION),
+            ([plain, plain], ResponseCode.SUCCESS),
+        ):
+            answer = await user.send_raw(
+                "orders",
+                compress(encode_batch(items), CompressionType.ZLIB),
+                code=RequestCode.SEND_BATCH_MESSAGE,
+                batch=True,
+                sys_flag=COMPRESSED,
+            )
+            assert answer.code == code
+        assert len(await user.pull("orders")) == 2
 
 
 async def test_a_message_that_is_named_by_its_place_belongs_to_its_topic(tmp_path: Path) -> None:

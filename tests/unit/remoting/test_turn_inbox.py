@@ -59,6 +59,7 @@ class Here:
             return Answer()
 
         table = RequestTable({CODE: process, ALONE: process}, bulk={CODE: self.bulk}, reads=reads)
+        self.table = table
         server = RemotingServer(table, limits=Limits())
         # Without turns an inbox keeps all reads.
         self.clock = 0.0
@@ -89,6 +90,43 @@ async def test_requests_of_all_connections_are_one_group_and_each_gets_one_write
     await asyncio.sleep(0)
     assert here.bulk.groups == [[b"a", b"b", b"c", b"d", b"e"]]
     assert here.written() == [[b"abd"], [b"c"], [b"e"]]
+
+
+class Taking:
+    """Takes whole reads, so that nobody looks at a request."""
+
+    is_ready = True
+
+    def __init__(self) -> None:
+        self.read_count = 0
+
+    def take(self, reads: Sequence[tuple[RequestSource, bytes]]) -> Sequence[int]:
+        self.read_count += len(reads)
+        return [len(data) for _, data in reads]
+
+
+@pytest.mark.parametrize("body", [b"small", bytes(2 * module.SMALL_READ_SIZE)])
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("turns", [False, True])
+async def test_a_gate_that_is_not_open_to_all_sees_every_request(
+    body: bytes, count: int, turns: bool
+) -> None:
+    """Whatever machine code could take by itself, alone or with reads of others."""
+    taking, seen = Taking(), 0
+    here = Here(count, turns=turns, reads=taking)
+
+    def admit(connection: RequestSource, request: ReceivedRequest) -> None:
+        nonlocal seen
+        seen += 1
+
+    for is_open in (True, False):
+        if not is_open:
+            here.table.admit = admit
+        for number in range(count):
+            here.feed(number, body)
+        await asyncio.sleep(0)
+        assert taking.read_count == count, "only while the gate was open"
+    assert seen == count
 
 
 async def test_what_stands_alone_comes_behind_what_came_before_it() -> None:

@@ -24,6 +24,7 @@ from flintmq.broker.sending.send_admission import (
 from flintmq.broker.sending.stored_answer import SharedAnswer, StoredAnswer
 from flintmq.broker.transactions import half_messages
 from flintmq.format.errors import CompressionError
+from flintmq.format.stored.queue_claims import MULTI_DISPATCH
 from flintmq.format.wire.codes import ResponseCode
 from flintmq.format.wire.headers.send import SendMessageRequest
 from flintmq.model.message import MessageBatch, PutMessage
@@ -62,6 +63,13 @@ def reconsume_times_max(
 
 def _unpacking_failed(error: CompressionError) -> RefusedError:
     return RefusedError(ResponseCode.MESSAGE_ILLEGAL, f"batch refused: {error}")
+
+
+def _unseen_dispatch() -> RefusedError:
+    return RefusedError(
+        ResponseCode.NO_PERMISSION,
+        "with access control, messages of a compressed batch enter no further queues",
+    )
 
 
 class SendProcessor:
@@ -142,6 +150,8 @@ class SendProcessor:
         flag = header.sys_flag
         request.header = replace(header, sys_flag=items_flag(flag))
         if items is not None:
+            if self._dispatches_unseen(items):
+                return self._refusal(_unseen_dispatch())
             request.command.body = items
             return self.send(request)
         if context.packed_sends.hold(
@@ -161,13 +171,19 @@ class SendProcessor:
     ) -> None:
         """Store a batch that was unpacked in a thread, or tell why it was not."""
         error = items.exception()
-        if error is None:
+        if error is None and self._dispatches_unseen(items.result()):
+            request.answer(self._refusal(_unseen_dispatch()))
+        elif error is None:
             self._send_later(request, items.result())
         elif isinstance(error, CompressionError):
             request.answer(self._refusal(_unpacking_failed(error)))
         else:
             assert isinstance(error, Exception)
             request.answer(failed(request.command.code, error))
+
+    def _dispatches_unseen(self, items: bytes) -> bool:
+        """Whether items that access control could not read name queues of other topics."""
+        return self._context.access is not None and MULTI_DISPATCH in items
 
     # -- storing -----------------------------------------------------------------------------
 

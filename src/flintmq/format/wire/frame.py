@@ -12,6 +12,7 @@ All integers are big-endian:
 Of the limit on frames RocketMQ counts the size field too.
 """
 
+import math
 import struct
 from collections.abc import Iterator
 from enum import IntEnum
@@ -61,16 +62,41 @@ class Frame(NamedTuple):
     body: bytes = b""
 
 
+class LargeFrame(Frame):
+    """A whole frame whose bytes are still those chunks in which it came; it has nothing of its own.
+
+    To join 16 MiB takes many milliseconds, so whoever serves others meanwhile has a thread do it.
+    """
+
+    partial: PartialFrame
+
+    @classmethod
+    def of(cls, partial: PartialFrame) -> "LargeFrame":
+        """Return the frame of a partial one that is whole now."""
+        frame = cls(HeaderType.JSON, b"")
+        frame.partial = partial
+        return frame
+
+    def joined(self) -> Frame:
+        """Return the frame in one piece; once only."""
+        head, body = self.partial.split()
+        return Frame(HeaderType(head[_SIZE.size]), head[PREFIX_SIZE:], body)
+
+
 class FrameDecoder:
     """Turns received chunks into frames.  It performs no I/O and never waits.
 
     Feed it what the transport delivered, then take frames until there are none: what it holds
     is then less than one frame.  After a FrameError the stream has no known boundary left: close
-    the connection; the decoder forgets what it held and only repeats the error.
+    the connection; the decoder forgets what it held and only repeats the error.  Frames that came
+    in chunks and have ``large_size`` bytes or more come as a LargeFrame.
     """
 
-    def __init__(self, *, frame_size_max: int = FRAME_SIZE_MAX) -> None:
+    def __init__(
+        self, *, frame_size_max: int = FRAME_SIZE_MAX, large_size: int | None = None
+    ) -> None:
         self._frame_size_max = frame_size_max
+        self._large_size = math.inf if large_size is None else large_size
         self._buffer = bytearray()
         self._partial: PartialFrame | None = None
         """The large frame that is not whole yet, if `frames` has met one; nothing follows it."""
@@ -116,8 +142,8 @@ class FrameDecoder:
             if not partial.is_whole:
                 return
             self._partial = None
-            head, body = partial.split()
-            yield Frame(HeaderType(head[_SIZE.size]), head[PREFIX_SIZE:], body)
+            frame = LargeFrame.of(partial)
+            yield frame if partial.size >= self._large_size else frame.joined()
             chunk = chunk[missing_size:]
         if self._buffer or self._failure is not None:
             self.feed(chunk)

@@ -76,7 +76,12 @@ class PartialFrame:
             if not missing:
                 pieces[number] = piece[len(head[-1]) :]
                 break
-        return b"".join(head), b"".join(pieces[number:])
+        del pieces[:number]
+        whole = b"".join(head), b"".join(pieces)
+        # To give back as much memory takes long too, and in between others may have their turn.
+        while pieces:
+            pieces.pop()
+        return whole
 
     def joined(self, chunk: bytes) -> bytes:
         """Return what is there and a chunk behind it; nothing is held then."""
