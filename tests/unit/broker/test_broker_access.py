@@ -436,6 +436,15 @@ async def test_no_answer_has_a_secret(tmp_path: Path, caplog: pytest.LogCaptureF
             assert secret not in caplog.text
 
 
+async def test_the_settings_that_a_broker_tells_have_no_password(tmp_path: Path) -> None:
+    keys = ("tls.server.keyPassword", "tls.client.keyPassword")
+    hidden = dict.fromkeys(keys, "hush-hush") | {"tls.server.mode": "disabled"}
+    async with guarded_site(tmp_path, **hidden) as here, client_of(here, ADMIN) as admin:
+        told = await admin.call(RequestCode.GET_BROKER_CONFIG)
+        assert b"aclEnable=true" in told.body
+        assert b"hush-hush" not in told.body
+
+
 async def test_versions_tell_how_often_the_files_were_changed(tmp_path: Path) -> None:
     async with guarded_site(tmp_path) as here, client_of(here, ADMIN) as admin:
         code = RequestCode.GET_BROKER_CLUSTER_ACL_INFO

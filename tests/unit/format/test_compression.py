@@ -1,3 +1,4 @@
+import tracemalloc
 import zlib
 from collections.abc import Callable
 
@@ -33,6 +34,23 @@ def test_output_past_the_limit_is_refused(kind: CompressionType) -> None:
     for limit in (0, 1, (1 << 24) - 1):
         with pytest.raises(CompressionError, match="more than"):
             decompress(packed, kind, limit=limit)
+
+
+@pytest.mark.parametrize("unpack", [decompress, decompress_giving_way])
+@pytest.mark.parametrize("kind", TYPES)
+def test_no_more_than_the_limit_is_ever_unpacked(
+    kind: CompressionType, unpack: Callable[..., bytes]
+) -> None:
+    """What is refused in the end could have taken all memory, and much time, before."""
+    packed, limit = compress(bytes(32 << 20), kind, 5), 1 << 20
+    tracemalloc.start()
+    try:
+        with pytest.raises(CompressionError, match="more than"):
+            unpack(packed, kind, limit=limit)
+        _, most_size = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most_size < 4 * limit
 
 
 @pytest.mark.parametrize("kind", TYPES)
