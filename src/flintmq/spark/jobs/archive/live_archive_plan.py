@@ -259,10 +259,11 @@ async def _prove_log(cluster: Cluster, home: MessageQueue, last: QueueEnd) -> No
         bounds = await cluster.log_bounds(home)
         if bounds is None or at < bounds[0]:
             return
-    reason = (
-        f"the record at {at} of its log is not the one that was archived: the log was cut back or "
-        "emptied, or it is another broker of this name; it needs another archive"
-    )
+    found = f"the record at {at} of its log is not the one that was archived"
+    if at >= bounds[1]:
+        found = f"its log ends at {bounds[1]}, and the record at {at} was archived"
+    causes = "the log was cut back or emptied, or it is another broker of this name"
+    reason = f"{found}: {causes}; it needs another archive, unless it is a slave that is behind"
     raise ArchiveError(f"broker {home.broker_name}", reason)
 
 
