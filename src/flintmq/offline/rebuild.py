@@ -38,7 +38,7 @@ from flintmq.store.files.unsynced import are_many
 from flintmq.store.views.key_index import IndexedMessage, KeyIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from flintmq.store.recovery.bulk_records import SortedKeys
 
@@ -181,6 +181,19 @@ class _QueueFile:
             yield start, bytes(joined)
 
 
+def sync_made(
+    files: Files, top: Path, made: Collection[Path], directories: Collection[Path]
+) -> None:
+    """Bring files and directories below ``top`` to stable storage, by one call if they are many."""
+    if are_many(max(len(made), len(directories))):
+        files.sync_below(top)
+        return
+    for path in made:
+        files.sync(path)
+    for directory in directories:
+        files.sync_directory(directory)
+
+
 class QueueWriter:
     """Writes units into new consume-queue files.
 
@@ -245,14 +258,8 @@ class QueueWriter:
             self._extension.finish()
         self._write_waiting()
         made = [path for files in self._made.values() for path in files]
-        if are_many(len(made)):
-            self._files.sync_below(self._directory)
-            return
-        for path in made:
-            self._files.sync(path)
-        for directory, files in self._made.items():
-            if files:
-                self._files.sync_directory(directory)
+        directories = [directory for directory, files in self._made.items() if files]
+        sync_made(self._files, self._directory, made, directories)
 
     @property
     def _units_per_file(self) -> int:
