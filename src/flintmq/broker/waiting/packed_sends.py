@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 SIZE_MAX: Final = 64 << 20
 """Bytes of packed bodies that may wait."""
 
+COUNT_MAX: Final = 1024
+"""How many may wait.  They are unpacked one by one, and small bodies grow most: the last of very
+many would be answered long after its producer has given up and sent it again."""
+
 
 class PackedSends:
     """The sends that wait until their bodies are unpacked, in the order in which they came."""
@@ -45,7 +49,7 @@ class PackedSends:
         ``store`` gets what has become of it, or why nothing has.  The peer's next request is
         handled after that: it may be a send to the same queue.
         """
-        if self._is_closed or self._size + size > SIZE_MAX:
+        if self._is_closed or self.count >= COUNT_MAX or self._size + size > SIZE_MAX:
             return False
         self._size += size
         task = asyncio.get_running_loop().create_task(self._finish(unpack, store))
