@@ -157,10 +157,11 @@ async def test_a_bomb_is_refused_and_its_peer_goes_on(tmp_path: Path) -> None:
         assert len(unpacking.threads) == 1
 
 
-async def test_bodies_that_wait_are_bounded_by_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("name", "most"), [("SIZE_MAX", 2 * len(LARGE)), ("COUNT_MAX", 2)])
+async def test_bodies_that_wait_are_bounded_by_size_and_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, most: int
 ) -> None:
-    monkeypatch.setattr(packed_sends, "SIZE_MAX", 2 * len(LARGE))
+    monkeypatch.setattr(packed_sends, name, most)
     async with unpacking_site(tmp_path) as (here, unpacking):
         wires = [await begun(await here.client()) for _ in range(3)]
         unpacking.may_go_on.clear()

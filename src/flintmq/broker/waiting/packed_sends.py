@@ -75,6 +75,10 @@ class SlowWay:
         """Let nobody wait any more: a broker that stops does not."""
         self._is_open.set()
 
+COUNT_MAX: Final = 1024
+"""How many may wait.  They are unpacked one by one, and small bodies grow most: the last of very
+many would be answered long after its producer has given up and sent it again."""
+
 
 class PackedSends:
     """The sends that wait until their bodies are unpacked, in the order in which they came."""
@@ -104,7 +108,7 @@ class PackedSends:
         ``store`` gets what has become of it, or why nothing has.  The peer's next request is
         handled after that: it may be a send to the same queue.
         """
-        if self._is_closed or self._size + size > SIZE_MAX:
+        if self._is_closed or self.count >= COUNT_MAX or self._size + size > SIZE_MAX:
             return False
         address, slow_way = peer.peer[0], self._slow_way
         is_slow = address in slow_way
