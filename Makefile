@@ -74,7 +74,7 @@ test: $(if $(LIGHT),setup-test,setup-dev java node)
 else
 test: setup-dev java node check ## everything: checks, then all tests; T=path::name for one test, without checks
 	@$(BIN)/python -m tools.compile_kernels # Once, and not in each of the processes.
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q
+	$(BIN)/python -m tools.whole_run -n $(JOBS) --dist loadgroup -q --durations=20
 endif
 
 test-quick: setup-test ## unit and property tests but the slow ones, without Spark, Java and Node

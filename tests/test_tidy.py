@@ -2,9 +2,10 @@
 
 import ast
 import functools
+import gc
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -16,6 +17,8 @@ ROOT: Final = Path(__file__).parents[1]
 SOURCES: Final = ROOT / "src" / "flintmq"
 FUNCTION_LINES_MAX: Final = 70
 MODULE_LINES_MAX: Final = 500
+OBJECTS_OF_PYTEST: Final = 10_000
+"""Fewer than the objects that pytest has when it has found some tests."""
 
 FRAMEWORK_METHODS: Final = frozenset(
     {
@@ -75,39 +78,96 @@ REPEATED: Final = {
 """Names of several modules, and the one thing that each name stands for."""
 
 
+FUNCTIONS: Final = ast.FunctionDef | ast.AsyncFunctionDef
+
+# In one process, so that all sources are read once.
+pytestmark = pytest.mark.xdist_group("tidy")
+
+
 class Module(NamedTuple):
-    """A source file and what is in it."""
+    """A source file and what is in it; trees of all files would be a million objects."""
 
     path: Path
     name: str
     """Dotted, as it is imported."""
     text: str
-    tree: ast.Module
+    lines: dict[str, int]
+    """Of the longest function of each name."""
+    methods: tuple[tuple[str, tuple[str, ...]], ...]
+    """Classes, and the names of their functions."""
+    imports: tuple[tuple[str, tuple[str, ...]], ...]
+    """Modules, and what is imported from them; nothing stands for the module itself."""
+    defined: tuple[tuple[str, bool], ...]
+    """Names, and whether a definition mentions its own name."""
+    listed: tuple[str, ...]
+    """What stands in ``__all__``."""
+    words: Counter[str]
+    """How often each word is written, the command line's strings included."""
+
+
+def modules(root: Path = SOURCES) -> tuple[Module, ...]:
+    return read_modules(root)
 
 
 @functools.cache
-def modules(root: Path = SOURCES) -> tuple[Module, ...]:
-    found = []
-    for path in sorted(root.rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        name = ".".join(path.relative_to(root.parent).with_suffix("").parts)
-        found.append(Module(path, name.removesuffix(".__init__"), text, ast.parse(text)))
-    return tuple(found)
+def read_modules(root: Path) -> tuple[Module, ...]:
+    return tuple(module_of(path, root) for path in sorted(root.rglob("*.py")))
 
 
-def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+def module_of(path: Path, root: Path) -> Module:
+    text = path.read_text(encoding="utf-8")
+    name = ".".join(path.relative_to(root.parent).with_suffix("").parts)
+    tree = ast.parse(text)
+    found = Module(
+        path,
+        name.removesuffix(".__init__"),
+        text,
+        lines={},
+        methods=(),
+        imports=(),
+        defined=tuple(definitions(tree)),
+        listed=tuple(listed(tree)),
+        words=Counter(),
+    )
+    methods, imports = [], []
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
+        found.words.update(written(node))
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                length = (node.end_lineno or 0) - node.lineno + 1
+                found.lines[node.name] = max(length, found.lines.get(node.name, 0))
+            case ast.ClassDef():
+                inside = (one for one in node.body if isinstance(one, FUNCTIONS))
+                methods.append((node.name, tuple(one.name for one in inside)))
+            case ast.ImportFrom(module=str(origin)):
+                imports.append((origin, tuple(one.name for one in node.names)))
+            case ast.Import():
+                imports += [(one.name, ()) for one in node.names]
+    return found._replace(methods=tuple(methods), imports=tuple(imports))
+
+
+def written(node: ast.AST) -> Iterable[str]:
+    """Return the words that are written in a node, without those of the nodes in it."""
+    match node:
+        case ast.Name():
+            return (node.id,)
+        case ast.Attribute():
+            return (node.attr,)
+        case ast.keyword(arg=str(name)):
+            return (name,)
+        # Annotations in quotes, and what is imported by its name.
+        case ast.Constant(value=str(value)) if " " not in value:
+            return re.findall(r"\w+", value)
+    return ()
 
 
 def test_a_function_fits_on_one_screen() -> None:
     long = [
-        f"{module.name}.{one.name}: {lines}"
+        f"{module.name}.{name}: {lines}"
         for root in (SOURCES, ROOT / "bench", ROOT / "soak", ROOT / "examples")
         for module in modules(root)
-        for one in functions(module.tree)
-        if (lines := (one.end_lineno or 0) - one.lineno + 1) > FUNCTION_LINES_MAX
+        for name, lines in module.lines.items()
+        if lines > FUNCTION_LINES_MAX
     ]
     assert long == []
 
@@ -125,9 +185,8 @@ def test_a_module_has_one_reason_and_at_most_500_lines() -> None:
 def test_no_two_classes_have_one_name() -> None:
     homes = defaultdict(list)
     for module in modules():
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.ClassDef):
-                homes[node.name].append(module.name)
+        for name, _ in module.methods:
+            homes[name].append(module.name)
     assert {name: where for name, where in homes.items() if len(where) > 1} == {}
 
 
@@ -144,7 +203,7 @@ def exported_names() -> frozenset[str]:
     names: set[str] = set()
     for module in modules():
         if module.path.name == "__init__.py":
-            names |= set(listed(module.tree))
+            names |= set(module.listed)
     return frozenset(names)
 
 
@@ -163,26 +222,17 @@ def listed(tree: ast.Module) -> list[str]:
 
 @functools.cache
 def mentions() -> Counter[str]:
-    """Return how often each word is written in the sources, the command line's strings included."""
+    """Return how often each word is written in the sources."""
     words: Counter[str] = Counter()
     for module in modules():
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.Name):
-                words[node.id] += 1
-            elif isinstance(node, ast.Attribute):
-                words[node.attr] += 1
-            elif isinstance(node, ast.keyword) and node.arg:
-                words[node.arg] += 1
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                # Annotations in quotes, and what is imported by its name.
-                words.update(() if " " in node.value else re.findall(r"\w+", node.value))
+        words.update(module.words)
     return words
 
 
-def definitions(module: Module) -> Iterator[tuple[str, bool]]:
+def definitions(tree: ast.Module) -> Iterator[tuple[str, bool]]:
     """Yield the names that a module defines, and whether a definition mentions its own name."""
-    for node in module.tree.body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+    for node in tree.body:
+        if isinstance(node, FUNCTIONS | ast.ClassDef):
             if not node.decorator_list or isinstance(node, ast.ClassDef):
                 yield node.name, False
         elif isinstance(node, ast.Assign | ast.AnnAssign):
@@ -197,7 +247,7 @@ def test_no_public_name_is_without_a_caller_or_an_export() -> None:
     unused = [
         f"{module.name}.{name}"
         for module in modules()
-        for name, mentions_itself in definitions(module)
+        for name, mentions_itself in module.defined
         if not name.startswith("_")
         and name not in exported
         and name not in KEPT
@@ -211,19 +261,18 @@ def test_no_public_method_is_without_a_caller() -> None:
     documents = "\n".join(path.read_text("utf-8") for path in (ROOT / "docs").rglob("*.md"))
     unused = []
     for module in modules():
-        for node in ast.walk(module.tree):
-            if not isinstance(node, ast.ClassDef) or node.name in exported:
+        for owner, methods in module.methods:
+            if owner in exported:
                 continue
-            for one in node.body:
+            for name in methods:
                 if (
-                    isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)
-                    and not one.name.startswith("_")
-                    and one.name not in FRAMEWORK_METHODS
-                    and one.name not in KEPT
-                    and words[one.name] == 0
-                    and f".{one.name}(" not in documents
+                    not name.startswith("_")
+                    and name not in FRAMEWORK_METHODS
+                    and name not in KEPT
+                    and words[name] == 0
+                    and f".{name}(" not in documents
                 ):
-                    unused.append(f"{module.name}.{node.name}.{one.name}")
+                    unused.append(f"{module.name}.{owner}.{name}")
     assert unused == []
 
 
@@ -232,19 +281,18 @@ def test_no_public_method_is_without_a_caller() -> None:
 
 def imported(module: Module, known: frozenset[str]) -> Iterator[str]:
     """Yield the modules of ours that a module imports."""
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("flintmq"):
-            for one in node.names:
-                whole = f"{node.module}.{one.name}"
-                yield whole if whole in known else node.module
-        elif isinstance(node, ast.Import):
-            yield from (one.name for one in node.names if one.name.startswith("flintmq"))
+    for origin, names in module.imports:
+        if origin.startswith("flintmq"):
+            wholes = (f"{origin}.{name}" for name in names)
+            yield from (
+                (whole if whole in known else origin for whole in wholes) if names else [origin]
+            )
 
 
 def test_a_room_is_entered_through_its_doors() -> None:
     """A module may be imported from outside its package if the package lists it in ``__all__``."""
     known = frozenset(module.name for module in modules())
-    packages = {one.name: listed(one.tree) for one in modules() if one.path.name == "__init__.py"}
+    packages = {one.name: one.listed for one in modules() if one.path.name == "__init__.py"}
     broken = set()
     for module in modules():
         for wanted in imported(module, known):
@@ -261,7 +309,7 @@ def test_every_listed_door_is_there() -> None:
     known = {module.name for module in modules()}
     for module in modules():
         if module.path.name == "__init__.py":
-            for name in listed(module.tree):
+            for name in module.listed:
                 code = module.text[module.text.index('"""', 3) :].replace(f'"{name}",', "")
                 assert f"{module.name}.{name}" in known or re.search(rf"\b{name}\b", code), (
                     f"{module.name} lists {name}"
@@ -297,15 +345,19 @@ def test_documents_name_only_modules_that_are_there() -> None:
 
 def test_no_test_module_imports_another() -> None:
     wrong = [
-        f"{module.name} imports {node.module}"
+        f"{module.name} imports {origin}"
         for module in modules(ROOT / "tests")
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.ImportFrom) and re.search(r"\btest_", node.module or "")
+        for origin, names in module.imports
+        if names and re.search(r"\btest_", origin)
     ]
     assert wrong == []
 
 
-@pytest.mark.xdist_group("tidy")
+def test_the_garbage_collector_does_not_look_at_what_all_tests_share() -> None:
+    # It took seconds on a busy machine, and requests of tests ran out of time.
+    assert gc.get_freeze_count() > OBJECTS_OF_PYTEST
+
+
 def test_tests_of_one_group_run_in_one_process(request: pytest.FixtureRequest) -> None:
     # The scheduler knows groups by the ends of names alone, and says nothing when they are missing.
     if getattr(request.config.option, "loadgroup", False):

@@ -37,9 +37,18 @@ class Need(NamedTuple):
 NEEDS: Final = (
     Need("tests/property/test_append_group.py", None, "numba"),
     Need("tests/property/test_bulk_recovery.py", None, "numba"),
+    Need("tests/property/test_bulk_tools.py", None, "numba"),
+    Need("tests/property/test_checked_kernels.py", None, "numba"),
+    Need("tests/property/test_contiguous_read.py", None, "numba"),
     Need("tests/property/test_two_engines.py", None, "pyspark"),
     Need("tests/property/test_send_fast_path.py", None, "numba"),
     Need("tests/property/test_walked_pulls.py", None, "numba"),
+    Need(
+        "tests/unit/kernels/test_background_load.py",
+        "test_a_real_process_compiles_and_is_not_asked_again",
+        "numba",
+    ),
+    Need("tests/unit/offline/test_derive.py", None, "numba"),
     # It makes PySpark unfindable, and expects to hear of that rather than of PyArrow.
     Need(
         "tests/unit/cli/test_pipeline_commands.py",

@@ -16,7 +16,6 @@ from flintmq.format.sys_flag import host_sizes
 from flintmq.offline import scan
 from flintmq.offline.derive import Derivation
 from flintmq.offline.findings import Findings
-from flintmq.offline.layout import SizeOptions, StoreLayout, find_store
 from flintmq.offline.log_files import LogFiles
 from flintmq.offline.rebuild import rebuild
 from flintmq.offline.regions import Regions
@@ -26,9 +25,10 @@ from flintmq.offline.scan import LogScan
 from flintmq.offline.verify.store_verify import verify
 from flintmq.store.recovery import bulk_records, fast_walk
 from flintmq.store.recovery.bulk_records import SortedKeys, SoundRecords
-from flintmq.testing import ROOT, SimulatedFiles
+from flintmq.testing import SimulatedFiles
 from tests.kits.store.damaged_stores import Damage, damages, paths_of, stopped
 from tests.kits.store.store_workload import VARIANTS, Variant
+from tests.kits.store.verified import layout_of
 
 OUTPUT: Final = Path("/made")
 NEVER: Final = 1 << 62
@@ -39,20 +39,6 @@ NOTHING: Final = Findings()
 def many_small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fast_walk, "COMPILE_SIZE_MIN", 0)
     monkeypatch.setattr(bulk_records, "ROWS_MAX", 7)
-
-
-def layout_of(variant: Variant, files: SimulatedFiles) -> StoreLayout:
-    config = variant.config
-    sizes = SizeOptions(
-        log_file_size=config.commit_log_file_size,
-        queue_file_size=config.effective_consume_queue_file_size,
-        hash_slots=config.hash_slot_count,
-        index_entries=config.index_entry_count,
-    )
-    directories = (*config.commit_log_paths, *config.read_only_commit_log_paths)
-    layout = find_store(ROOT, log_directories=directories, sizes=sizes, files=files)
-    layout.lmq = config.enable_lmq
-    return layout
 
 
 def said(findings: Findings) -> object:

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
+from flintmq.store.files import unsynced
 from flintmq.testing import SimulatedCrash, SimulatedFiles
 from tests.kits.store.store_ledger import Ledger, assert_true, fingerprint
 from tests.kits.store.store_workload import VARIANTS, Driver, Variant, assert_recovers
@@ -31,6 +32,8 @@ SHARDS: Final = [
     ("multi", 17),
     ("deleting", 18),
 ]
+SYNCED_AT_ONCE: Final = [("async", 21), ("ext", 22), ("multi", 23)]
+"""Shards whose queues are synced by one call for the file system."""
 
 
 class Cut(NamedTuple):
@@ -107,8 +110,12 @@ def test_every_crash_leaves_a_true_store(name: str, seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "seed"), SHARDS)
-def test_a_crash_of_recovery_itself_leaves_a_true_store(name: str, seed: int) -> None:
+@pytest.mark.parametrize(("name", "seed"), [*SHARDS, *SYNCED_AT_ONCE])
+def test_a_crash_of_recovery_itself_leaves_a_true_store(
+    monkeypatch: pytest.MonkeyPatch, name: str, seed: int
+) -> None:
+    if (name, seed) in SYNCED_AT_ONCE:
+        monkeypatch.setattr(unsynced, "SYNC_EACH_MAX", 0)
     variant = VARIANTS[name]
     rng = Random(seed)
     cuts = cuts_of(variant, seed)

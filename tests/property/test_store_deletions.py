@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
+from flintmq.store.files import unsynced
 from flintmq.testing import SimulatedCrash, SimulatedFiles
 from tests.kits.store.admin_workload import AdminDriver, assert_delivered
 from tests.kits.store.store_ledger import fingerprint
@@ -33,6 +34,8 @@ SHARDS: Final = [
     ("pool", 37),
     ("ext", 38),
 ]
+SYNCED_AT_ONCE: Final = [("async", 39), ("sync", 40), ("ext", 41)]
+"""Shards whose queues are synced by one call for the file system."""
 
 
 class Cut(NamedTuple):
@@ -78,8 +81,12 @@ def states_of(driver: AdminDriver, seed: int) -> Iterator[State]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "seed"), SHARDS)
-def test_what_was_not_deleted_survives_every_crash(name: str, seed: int) -> None:
+@pytest.mark.parametrize(("name", "seed"), [*SHARDS, *SYNCED_AT_ONCE])
+def test_what_was_not_deleted_survives_every_crash(
+    monkeypatch: pytest.MonkeyPatch, name: str, seed: int
+) -> None:
+    if (name, seed) in SYNCED_AT_ONCE:
+        monkeypatch.setattr(unsynced, "SYNC_EACH_MAX", 0)
     variant = VARIANTS[name]
     checked: set[tuple[int, int]] = set()
     for number, cut in enumerate(cuts_of(variant, seed)):
@@ -94,6 +101,7 @@ def test_what_was_not_deleted_survives_every_crash(name: str, seed: int) -> None
             try:
                 is_torn = state.name not in (KILLED, NOTHING_UNSYNCED)
                 driver.restart(state.files, below=state.below, is_torn=is_torn)
+                driver.assert_sound(is_torn=is_torn)
                 driver.assert_goes_on()
             except Exception as error:
                 error.add_note(f"{name}, seed {seed}: {cut}, {state.name}")
@@ -110,6 +118,7 @@ def test_what_was_not_deleted_is_delivered_whatever_came_between(name: str) -> N
             driver.open()
             for _ in range(STEP_COUNT):
                 driver.step()
+                driver.assert_sound()
             driver.flush()
             driver.dispatch()
             assert_delivered(driver.opened, driver.promises, below=driver.promises.flushed)

@@ -175,3 +175,43 @@ def test_a_manifest_under_a_number_that_is_not_its_own_is_refused(tmp_path: Path
     (target.own / "current.json").unlink()
     with pytest.raises(ArchiveError, match="is the manifest of run 1"):
         target.recover()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"version": 1, "runs": [1, 1, 2, 3]}', "is not what a run writes"),
+        ('{"version": 1, "runs": [3, 2, 1]}', "is not what a run writes"),
+        ('{"version": 9, "runs": [1, 2, 3]}', "is not what a run writes"),
+        ('{"version": 1, "runs": [true, 2, 3]}', "does not tell the runs"),
+        ('{"version": 1, "runs": [1, 3]}', "does not name run 2, which has a manifest"),
+    ],
+)
+def test_a_list_that_names_runs_twice_or_leaves_one_out_is_refused(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    target = ArchiveDirectory(tmp_path)
+    for _ in range(3):
+        add_run(target)
+    wanted = contents(target)
+    (target.own / "current.json").write_text(text)
+    with pytest.raises(ArchiveError, match=rf"{words} .*check-archive --recover"):
+        target.manifests()
+    assert target.recover() == [1, 2, 3]
+    assert contents(target) == wanted
+
+
+@pytest.mark.parametrize("harm", ["lose", "cut", "copy"])
+def test_files_that_are_not_those_of_the_manifests_are_told(tmp_path: Path, harm: str) -> None:
+    target = ArchiveDirectory(tmp_path)
+    add_run(target)
+    target.require_files(target.manifests())
+    (path,) = target.messages.rglob("*.parquet")
+    if harm == "lose":
+        path.unlink()
+    elif harm == "cut":
+        path.write_bytes(path.read_bytes()[:-1])
+    else:
+        path.with_name("other.parquet").write_bytes(path.read_bytes())
+    with pytest.raises(ArchiveError, match=r"\.parquet: the manifest has "):
+        target.require_files(target.manifests())

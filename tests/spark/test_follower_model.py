@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow.parquet as pq
 import pytest
@@ -29,6 +29,7 @@ from tests.kits.spark.inline_spark import inline_spark
 from tests.kits.spark.log_writer import LogWriter
 
 STREAM_SEEDS = 1000
+LENIENT_SEEDS = 200
 ARCHIVE_SEEDS = 240
 PARTS = 4
 STEPS_MAX = 14
@@ -148,6 +149,8 @@ def chosen_step(chance: random.Random, steps: Steps) -> tuple[str, Callable[[], 
 class Stream:
     """A query that follows a store, with what its checkpoint would hold."""
 
+    extra: ClassVar[dict[str, str]] = {}
+
     def __init__(self, store: Store, chance: random.Random) -> None:
         self._chance = chance
         self._store = store
@@ -157,15 +160,27 @@ class Stream:
         self.restart()
 
     def restart(self) -> None:
-        options = {"path": str(self._store.log.root), "splitSize": "1000"}
+        options = {"path": str(self._store.log.root), "splitSize": "1000", **self.extra}
         if self._chance.random() < 0.5:
             options["maxOffsetsPerTrigger"] = str(self._chance.randint(1, 9))
         read = parse_stream_options(options)
         self._reader = LogStreamReader(read, arrow_schema(table_schema(with_corrupt=False)))
 
+    def look(self) -> None:
+        """Have the reader look where the log ends, as Spark does to tell how far behind it is."""
+        self._reader.reportLatestOffset()
+
     def batch(self) -> bool:
         """Run one micro-batch; return whether it had something to do."""
         self._model.begins()
+        if not self._reads():
+            if not self._batches:
+                self._model.has_not_begun()  # No offset is kept yet.
+            return False
+        self._model.lands(self.landed, len(self.landed))
+        return True
+
+    def _reads(self) -> bool:
         start = self._batches[-1][1] if self._batches else self._reader.initialOffset()
         # Offsets go through JSON, as in a checkpoint.
         start = json.loads(json.dumps(start))
@@ -175,7 +190,6 @@ class Stream:
         rows = self._rows(start, end)
         self._batches.append((start, json.loads(json.dumps(end)), rows))
         self.landed += rows
-        self._model.lands(self.landed, len(self.landed))
         return True
 
     def repeat(self) -> None:
@@ -216,6 +230,7 @@ def follow_with_a_stream(root: Path, chance: random.Random) -> None:
     stream = Stream(store, chance)
     steps = store.steps() | {
         "restart": (2, stream.restart),
+        "look": (1, stream.look),
         "batch": (6, stream.batch),
         "repeat": (2, stream.repeat),
     }
@@ -233,6 +248,44 @@ def follow_with_a_stream(root: Path, chance: random.Random) -> None:
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_stream_lands_what_was_there_or_names_the_loss(quick_directory: Path, part: int) -> None:
     run_seeds(quick_directory, part, STREAM_SEEDS, follow_with_a_stream)
+
+
+class LenientStream(Stream):
+    """A query that goes on over what is lost."""
+
+    extra: ClassVar[dict[str, str]] = {"failOnDataLoss": "false"}
+
+    def batch(self) -> bool:
+        """Run one micro-batch; return whether it had something to do."""
+        return self._reads()
+
+    def drain(self) -> None:
+        """Read until nothing is new: all that is left of the log has landed then, and once."""
+        while self.batch():
+            pass
+        assert len(self.landed) == len(set(self.landed)), "a record landed twice"
+        log = self._store.log
+        assert {one.key for one in log.records[log.expired_count :]} <= set(self.landed)
+
+
+def follow_over_losses(root: Path, chance: random.Random) -> None:
+    store = Store(root / "store", chance)
+    stream = LenientStream(store, chance)
+    steps = store.steps() | {
+        "restart": (1, stream.restart),
+        "look": (1, stream.look),
+        "batch": (6, stream.batch),
+    }
+    for _ in range(chance.randint(3, STEPS_MAX)):
+        chosen_step(chance, steps)[1]()
+    stream.drain()
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_where_loss_is_allowed_all_that_is_left_lands_once(
+    quick_directory: Path, part: int
+) -> None:
+    run_seeds(quick_directory, part, LENIENT_SEEDS, follow_over_losses)
 
 
 # -- the archive -----------------------------------------------------------------------------

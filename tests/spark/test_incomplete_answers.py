@@ -6,12 +6,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from flintmq.cli.exit_codes import EXIT_FINE, EXIT_PROBLEMS
 from flintmq.cli.main import run
 from flintmq.cli.pipeline.job_frame import JobOutcome
 from flintmq.format.sys_flag import COMPRESSED
 from flintmq.model.message import PutMessage
+from flintmq.spark.errors import ArchiveError
 from flintmq.spark.jobs.archive.archive_check import check_archive
-from flintmq.spark.jobs.archive.store_archive import archive
+from flintmq.spark.jobs.archive.archive_manifest import ArchiveDirectory
+from flintmq.spark.jobs.archive.store_archive import archive, archived_messages
 from flintmq.spark.jobs.archive.store_restore import restore
 from flintmq.spark.jobs.damages import Damages, added
 from flintmq.spark.jobs.job_input import StoredInput
@@ -21,6 +24,9 @@ from flintmq.spark.jobs.store_tables import StoreTables
 from flintmq.spark.options.store_options import OnCorrupt
 from flintmq.store.message_store import MessageStore
 from flintmq.testing.clock import ManualClock
+from tests.kits.spark.inline_spark import inline_spark
+from tests.kits.spark.log_writer import LogWriter
+from tests.kits.spark.pipeline_kit import use_session
 from tests.kits.store.offline_stores import HOST, START_MS, log_file, make_store, put, small_config
 
 
@@ -77,6 +83,50 @@ def test_what_is_deleted_while_it_is_read_is_missing(spark: SparkSession, tmp_pa
     assert table.count() < 100
     (gone,) = tables.damages().ranges
     assert gone == (str(root), 0, 8192, "was deleted while it was read")
+
+
+def test_an_archive_that_has_lost_a_file_or_got_one_gives_no_answer(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    to = tmp_path / "archive"
+    for number in range(2):
+        archive(spark, [str(make_store(tmp_path / str(number), 20))], to)
+    assert archived_messages(spark, to).count() == 40
+    (path, *_) = sorted(to.rglob("*.parquet"))
+    path.rename(path.with_suffix(".copy.parquet"))
+    with pytest.raises(ArchiveError, match="the manifest has no such file, the archive"):
+        archived_messages(spark, to)
+    path.with_suffix(".copy.parquet").unlink()
+    with pytest.raises(ArchiveError, match="bytes, the archive no such file"):
+        asked(spark, to, "SELECT count(*) FROM messages")
+
+
+def test_what_was_deleted_before_it_was_archived_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use_session(monkeypatch, inline_spark())
+    log, to = LogWriter(tmp_path / "store"), tmp_path / "archive"
+    command = ["pipeline", "archive", str(log.root), "--to", str(to), "--format", "json"]
+
+    def grow(count: int) -> None:
+        for _ in range(count):
+            log.append("orders", 200)
+
+    grow(3)
+    assert run(command) == EXIT_FINE
+    end = ArchiveDirectory(to).manifests()[0].stores[0].end
+    grow(60)
+    while log.start <= end:
+        log.expire()
+    capsys.readouterr()
+    assert run([*command, "--allow-gap"]) == EXIT_PROBLEMS
+    (gap,) = json.loads(capsys.readouterr().out)["damages"]["ranges"]
+    assert (gap["start"], gap["size"]) == (end, log.start - end)
+    assert run([*command, "--allow-gap"]) == EXIT_FINE
+    # Who reads the archive is told as well.
+    restore_it = ["pipeline", "restore", str(to), "--out", str(tmp_path / "out")]
+    assert run(restore_it) == EXIT_PROBLEMS
+    assert ArchiveDirectory(to).damages().size == log.start - end
 
 
 def test_a_loss_is_a_problem_unless_it_was_accepted() -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C in jobs that run as processes of their own, on a terminal."""
+"""Ctrl-C and SIGTERM in jobs that run as processes of their own, on a terminal."""
 
 import os
 import signal
@@ -8,6 +8,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from flintmq.testing.embedded import EmbeddedCluster
 from tests.kits.golden.golden_sets import golden_set
@@ -72,14 +74,19 @@ def job(
         terminal.close()
 
 
-def interrupt_after(words: str, process: "subprocess.Popen[bytes]", terminal: Terminal) -> int:
-    """Send Ctrl-C to the whole group once the job has said something; return its exit code."""
+def wait_for(words: str, process: "subprocess.Popen[bytes]", terminal: Terminal) -> None:
+    """Wait until a job has said something."""
 
     def is_said() -> bool:
         assert process.poll() is None or words in terminal.text, terminal.text
         return words in terminal.text
 
     until(is_said, timeout_s=END_S, pause_s=0.05)
+
+
+def interrupt_after(words: str, process: "subprocess.Popen[bytes]", terminal: Terminal) -> int:
+    """Send Ctrl-C to the whole group once the job has said something; return its exit code."""
+    wait_for(words, process, terminal)
     os.killpg(process.pid, signal.SIGINT)
     return process.wait(END_S)
 
@@ -108,6 +115,23 @@ def test_ctrl_c_ends_a_job_whose_tasks_run(tmp_path: Path) -> None:
     assert code == 130, terminal.text
     assert "Traceback" not in terminal.text, terminal.text
     assert terminal.text.splitlines()[-1].endswith("interrupted: the job did not come to its end")
+
+
+@pytest.mark.parametrize("to_all", [False, True])
+def test_sigterm_ends_a_job_whose_tasks_run_and_nothing_temporary_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to_all: bool
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    store = str(golden_set("basic").store)
+    with job("query", store, ENDLESS, home=tmp_path, term="xterm") as (process, terminal):
+        wait_for("query: answering", process, terminal)
+        assert list(temporary.glob("flintmq-job-*"))
+        (os.killpg if to_all else os.kill)(process.pid, signal.SIGTERM)
+        assert process.wait(END_S) == 128 + signal.SIGTERM, terminal.text
+    assert "Traceback" not in terminal.text, terminal.text
+    assert not list(temporary.glob("flintmq-job-*"))
 
 
 def test_a_stream_that_is_interrupted_has_stopped_well(tmp_path: Path) -> None:

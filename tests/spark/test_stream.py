@@ -21,6 +21,7 @@ from flintmq.store.message_store import MessageStore
 from flintmq.testing.clock import ManualClock
 from tests.kits.golden.engine import copy_store
 from tests.kits.golden.golden_sets import STORE_SET_NAMES, damaged_set, golden_set
+from tests.kits.spark.log_writer import LogWriter
 from tests.kits.spark.reading import offsets, read
 from tests.kits.store.offline_stores import (
     START_MS,
@@ -198,6 +199,30 @@ def test_a_log_that_was_cut_back_and_has_regrown_is_not_the_same(tmp_path: Path)
     keys = [row["keys"] for row in rows_between(lossy, place, following)]
     assert keys == [f"key-{number}" for number in range(100, 160)]
     assert lossy.latestOffset(following, ALL) == following
+
+
+@pytest.mark.parametrize("count", [0, 2, 9])
+def test_a_log_that_is_cut_back_behind_the_stream_goes_on_where_it_ends_now(
+    tmp_path: Path, count: int
+) -> None:
+    log = LogWriter(tmp_path)
+    for _ in range(3):
+        log.append("orders", 100)
+    stream = make_stream(tmp_path)
+    start = stream.initialOffset()
+    place = stream.latestOffset(start, ALL)
+    for _ in range(4):
+        log.append("orders", 100)
+    # The reader has seen where the log ends, and has read nothing of it.
+    stream.reportLatestOffset()
+    log.cut_back(4)
+    for _ in range(count):
+        log.append("orders", 120)
+    following = stream.latestOffset(place, ALL)
+    assert (following == place) is (count == 0)
+    keys = [record.key for record in log.records]
+    assert [row["keys"] for row in rows_between(stream, start, place)] == keys[:3]
+    assert [row["keys"] for row in rows_between(stream, place, following)] == keys[3:]
 
 
 def test_a_log_that_is_cut_back_while_it_is_read_is_noticed(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from flintmq.store.errors import StoreError, StoreIOError
 from flintmq.store.files.interface import Files, safe_child
 from flintmq.store.files.local_files import LocalFiles
 from flintmq.store.files.mapped_file_queue import file_name
+from flintmq.store.files.unsynced import are_many
 from flintmq.store.views.key_index import IndexedMessage, KeyIndex
 
 if TYPE_CHECKING:
@@ -46,9 +47,6 @@ GAP_MAX: Final = 1_000_000
 
 OFFSET_MAX: Final = (1 << 63) - 1
 """Where the offsets of a queue end; a record that claims more is damaged."""
-
-SYNC_EACH_MAX: Final = 256
-"""So many files are synced one by one; for more the whole file system is synced once."""
 
 WAITING_SIZE_MAX: Final = 16 << 20
 """So many bytes of units wait in memory, with what keeping them costs."""
@@ -247,7 +245,7 @@ class QueueWriter:
             self._extension.finish()
         self._write_waiting()
         made = [path for files in self._made.values() for path in files]
-        if len(made) > SYNC_EACH_MAX:
+        if are_many(len(made)):
             self._files.sync_below(self._directory)
             return
         for path in made:

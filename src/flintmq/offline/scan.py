@@ -113,6 +113,8 @@ class LogScan:
         self.record_count = 0
         self.record_bytes = 0
         self.blank_count = 0
+        self.blank_end = 0
+        """Where the last file ends that has a blank at its end."""
         self.damages: list[Damage] = []
         self.damage_count = 0
         self.damage_bytes = 0
@@ -121,6 +123,11 @@ class LogScan:
         self.tail_start = self.tail_end = self._start
         self.unused_files: list[DataFile] = []
         self.deleted_files: list[DataFile] = []
+
+    @property
+    def flushed_end(self) -> int:
+        """Up to where the log has what was flushed: behind the last record, or a blank after it."""
+        return max(self.end, self.blank_end)
 
     def batches(self) -> Generator[list[CheckedRecord], None, None]:
         """Yield the records in log order, many at a time."""
@@ -267,6 +274,7 @@ class LogScan:
 
     def _end_file(self, offset: int, file_end: int, *, is_last: bool) -> None:
         self.blank_count += 1
+        self.blank_end = file_end
         if is_last and not self.unused_files:
             self.tail, self.tail_reason = Tail.BLANK, Tail.BLANK.value
             self.tail_start, self.tail_end = offset, file_end

@@ -19,6 +19,7 @@ from flintmq.format.sys_flag import (
 )
 from flintmq.store.append_group.sends import AppendGroup
 from flintmq.store.errors import CorruptStoreError, DiskFullError, StoreError
+from flintmq.store.forgotten_records import ForgottenRecords
 from flintmq.store.log.dispatch_request import DispatchRequest, request_from_record
 from flintmq.store.pending_dispatch import PendingDispatch
 from flintmq.store.run_limit import RUN_KEY_COUNT_MAX, RunLimit, units_by_queue
@@ -98,6 +99,7 @@ class Dispatcher:
         self.waiting_max = 0
         """The most records that were known to wait when it was run."""
         self._pending = PendingDispatch()
+        self.forgotten = ForgottenRecords()
         self._from_log = False
         self._running = False
         self._follows_master = follows_master
@@ -123,6 +125,7 @@ class Dispatcher:
         """Continue from ``offset``, which recovery has brought the views to."""
         self.offset = offset
         self._pending.clear()
+        self.forgotten.clear()
         self._from_log = self._log.end_offset > offset
 
     def follow_log(self) -> None:
@@ -250,6 +253,7 @@ class Dispatcher:
                 return self._run()
             finally:
                 self._running = False
+                self.forgotten.drop_below(self.offset)
                 if self.offset >= self._log.readable_end:
                     self.run_limit.was_reached = False  # What comes from now on was not left.
                 if self._index is not None:
@@ -340,7 +344,7 @@ class Dispatcher:
         return True
 
     def _apply_to_queues(self, batch: Sequence[DispatchRequest]) -> int:
-        get_queue = self._queues.find
+        get_queue, is_forgotten = self._queues.find, self.forgotten.has
         has_ext = self._filter_bitmap is not None or self._queues.has_ext
         if len(batch) >= BY_QUEUE_COUNT_MIN and not has_ext and self._apply_by_queue(batch):
             return len(batch)
@@ -362,17 +366,21 @@ class Dispatcher:
             if kind not in (TRANSACTION_NONE, TRANSACTION_COMMIT):
                 continue
             try:
-                queue = get_queue((topic, queue_id)) or self._queues.get_or_make(topic, queue_id)
-                if has_ext:
+                key = topic, queue_id
+                queue = get_queue(key)
+                if queue is None and not is_forgotten(key, physical_offset):
+                    queue = self._queues.get_or_make(topic, queue_id)
+                if has_ext and queue is not None:
                     queue.append_with_ext(
                         physical_offset, size, tags, queue_offset, time, self.bitmap_of(request)
                     )
-                else:
+                elif queue is not None:
                     queue.append(physical_offset, size, tags, queue_offset)
                 for slot in multi:
-                    self._queues.get_or_make(slot.name, slot.queue_id).append(
-                        physical_offset, size, tags, slot.queue_offset
-                    )
+                    if not is_forgotten((slot.name, slot.queue_id), physical_offset):
+                        self._queues.get_or_make(slot.name, slot.queue_id).append(
+                            physical_offset, size, tags, slot.queue_offset
+                        )
             except StoreError as error:
                 raise _PartlyDone(number, error) from error
         return len(batch)

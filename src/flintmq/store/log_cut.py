@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flintmq.store.files.unsynced import Unsynced
 from flintmq.store.log.record_walk import LogWalk
 from flintmq.store.recovery.index_repair import IndexRecovery
 from flintmq.store.recovery.queue_repair import QueueRecovery
@@ -34,10 +35,13 @@ def cut_log(store: MessageStore, offset: int, facts: Mapping[str, Any]) -> list[
     with store.dispatcher.lock, store.appender.lock:
         if store.index is not None:
             IndexRecovery(store.index, log, walk, report).cut_below(offset)
+        unsynced = Unsynced(store.files, store.queues.tops)
+        bitmap_of = store.dispatcher.bitmap_of
         queues = QueueRecovery(
-            store.queues, log, walk, report, bitmap_of=store.dispatcher.bitmap_of
+            store.queues, log, walk, report, bitmap_of=bitmap_of, unsynced=unsynced
         )
         queues.cut_behind(offset)
+        unsynced.sync()
         log.files.truncate(offset, zero=True)
         log.files.flushed_where = log.files.committed_where = offset
         log.reset_tail()

@@ -155,6 +155,14 @@ class Disk:
             return node
         raise os_error(errno.ENOENT if node is None else errno.ENOTDIR)
 
+    def below(self, path: Path) -> list[Node]:
+        """Return a directory and all that is seen below it."""
+        nodes: list[Node] = [self.directory(path)]
+        for node in nodes:
+            if isinstance(node, Directory):
+                nodes += node.visible.values()
+        return nodes
+
     def make_directories(self, path: Path) -> Directory:
         """Return the directory a path leads to, made with those above it where they are missing."""
         directory = self._tree

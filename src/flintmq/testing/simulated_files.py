@@ -249,11 +249,19 @@ class SimulatedFiles:
             self._disk.journal.sync(self._disk.directory(path))
 
     def sync_below(self, path: Path) -> None:
-        """Make all files and names below a directory durable, one after the other."""
-        self.sync_directory(path)
-        for entry in self.list(path):
-            below = path / entry.name
-            (self.sync_below if entry.is_directory else self.sync)(below)
+        """Make all files and names below a directory durable, in one call that fails as one."""
+
+        def dropped() -> None:
+            for node in self._disk.below(path):
+                if isinstance(node, Inode):
+                    node.drop()
+
+        with self.call("sync_below", path, on_failure=dropped):
+            for node in self._disk.below(path):
+                if isinstance(node, Inode):
+                    self.sync_inode(node)
+                else:
+                    self._disk.journal.sync(node)
 
     def rename(self, source: Path, target: Path) -> None:
         """Give a file another name, in place of a file that has it already."""

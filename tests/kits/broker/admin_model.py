@@ -6,11 +6,12 @@ noted when they come; the oracle knows nothing else.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
 from typing import Any, Final
 
 from flintmq.broker import Broker, read_settings, run_broker
+from flintmq.format.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
 from flintmq.format.message_id import decode_offset_id
 from flintmq.format.stored.batch import BatchItem, encode_batch
 from flintmq.format.wire.codes import RequestCode, ResponseCode
@@ -19,12 +20,15 @@ from flintmq.format.wire.frame import FrameDecoder
 from flintmq.format.wire.headers.admin import CreateTopicRequest, DeleteGroupRequest, TopicRequest
 from flintmq.format.wire.headers.codec import Header
 from flintmq.format.wire.headers.offsets import QueueBoundRequest
+from flintmq.offline.findings import Finding
+from flintmq.offline.layout import QueueKey, SizeOptions, find_store
 from flintmq.remoting import Connection
 from flintmq.testing import ManualClock
 from soak.oracle import MessageId, Oracle, Place, Queue
 from tests.kits.broker.broker_kit import SMALL, START_MS, eventually, pull_header, send_header
 from tests.kits.broker.broker_kit import records as records_of
 from tests.kits.broker.hostile_peer import MemoryTransport
+from tests.kits.store.verified import problems_in
 
 TOPICS: Final = ("first", "second")
 QUEUE_COUNT: Final = 2
@@ -33,6 +37,12 @@ PADDING: Final = b" " + b"x" * 900
 PAST_FIRST_RUN_MS: Final = 61_000
 """Retention begins so long after a start."""
 COMMIT_MS: Final = 50
+SIZES: Final = SizeOptions(
+    log_file_size=LOG_FILE_SIZE,
+    queue_file_size=int(SMALL["mappedFileSizeConsumeQueue"]),
+    hash_slots=int(SMALL["maxHashSlotNum"]),
+    index_entries=int(SMALL["maxIndexNum"]),
+)
 FLUSHES: Final = {
     "asynchronous": {"flushDiskType": "ASYNC_FLUSH"},
     "synchronous": {"flushDiskType": "SYNC_FLUSH"},
@@ -235,6 +245,14 @@ class AdminModel:
                 found[queue] = await self._read(queue, int(begin.ext_fields.get("offset", 0)))
         self.oracle.finish(found)
         assert not self.oracle.violations, dict(self.oracle.examples)
+        emptied = {(topic, queue_id) for (topic, queue_id), held in found.items() if not held}
+        assert await asyncio.to_thread(self._problems, emptied) == []
+
+    def _problems(self, emptied: Collection[QueueKey]) -> list[Finding]:
+        """Return what is wrong with the files, though a broker is writing them."""
+        layout = find_store(Path(self._settings["storePathRootDir"]), sizes=SIZES)
+        levels = DelayLevels.parse(DEFAULT_DELAY_LEVELS)
+        return problems_in(layout, levels, emptied=emptied)
 
     def _is_all_readable(self) -> bool:
         """Whether nothing waits for the disk, or to be committed, any more."""

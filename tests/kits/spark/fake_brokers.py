@@ -67,6 +67,12 @@ class FakeBrokers(Cluster):
             return "".join(f"{name}={value}\n" for name, value in _SETTINGS.items()).encode()
         return dumps_body({"offsetTable": {}})
 
+    async def log_bounds(self, queue: MessageQueue) -> tuple[int, int] | None:
+        return await self.brokers[queue.broker_name].log_bounds(queue)
+
+    async def record_in_log(self, queue: MessageQueue, physical_offset: int) -> bytes | None:
+        return await self.brokers[queue.broker_name].record_in_log(queue, physical_offset)
+
     async def pull(
         self, queue: MessageQueue, offset: int, count_max: int, *, everything: bool = False
     ) -> PullAnswer:

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 from flintmq.client.errors import TopicNotExistError
 from flintmq.client.pulling.puller import PullAnswer, PullStatus
 from flintmq.format.stored.record_encoding import encode_record
+from flintmq.format.stored.record_layout import PHYSICAL_OFFSET_AT
 from flintmq.format.wire.bodies.dialect import dumps_body
 from flintmq.format.wire.codes import RequestCode
 from flintmq.format.wire.headers.codec import Header
@@ -82,6 +83,7 @@ class FakeCluster(Cluster):
         self._broker = broker
         self.tables: dict[str, list[FakeQueue]] = {}
         self.asked: list[int] = []
+        self._log: dict[int, bytes] = {}
         self._log_end = 0
         self._boot = 1
         self._now_ms = 1_000
@@ -125,6 +127,7 @@ class FakeCluster(Cluster):
                 body=b"%d" % self._numbers if body is None else body,
                 properties=b"",
             )
+            self._log[self._log_end] = record
             self._log_end += len(record)
             self._times[self._numbers] = self._now_ms
             queue.messages.append((self._numbers, record))
@@ -142,16 +145,25 @@ class FakeCluster(Cluster):
         self.tables = {topic: [FakeQueue() for _ in it] for topic, it in self.tables.items()}
 
     def cut_back(self, topic: str, queue_id: int, count: int) -> None:
-        """Start again after a power failure that has taken the newest messages of a queue."""
+        """Start again after a power failure that has taken the newest messages of a queue.
+
+        With them goes all that was stored since, whatever queue it is in.
+        """
         queue = self.tables[topic][queue_id]
-        count = min(count, len(queue.messages))
-        lost = queue.messages[len(queue.messages) - count :]
-        del queue.messages[len(queue.messages) - count :]
-        self._restart(self._log_end - sum(len(record) for _, record in lost))
+        lost = queue.messages[len(queue.messages) - min(count, len(queue.messages)) :]
+        self._restart(min((_place(record) for _, record in lost), default=self._log_end))
+        for table in self.tables.values():
+            for one in table:
+                one.messages = [
+                    (number, record)
+                    for number, record in one.messages
+                    if _place(record) < self._log_end
+                ]
 
     def _restart(self, log_end: int) -> None:
         self._boot += 1
         self._log_end = log_end
+        self._log = {at: record for at, record in self._log.items() if at < log_end}
 
     # -- what is asked -----------------------------------------------------------------------
 
@@ -207,6 +219,12 @@ class FakeCluster(Cluster):
         }
         return dumps_body({"offsetTable": bounds})
 
+    async def log_bounds(self, queue: MessageQueue) -> tuple[int, int] | None:
+        return 0, self._log_end
+
+    async def record_in_log(self, queue: MessageQueue, physical_offset: int) -> bytes | None:
+        return self._log.get(physical_offset, b"")
+
     async def pull(
         self, queue: MessageQueue, offset: int, count_max: int, *, everything: bool = False
     ) -> PullAnswer:
@@ -230,3 +248,8 @@ class FakeCluster(Cluster):
     def found(self, queue: MessageQueue) -> FakeQueue:
         """Return a queue as it is now."""
         return self.tables[queue.topic][queue.queue_id]
+
+
+def _place(record: bytes) -> int:
+    """Return where a record stands in the log."""
+    return int.from_bytes(record[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8], "big")

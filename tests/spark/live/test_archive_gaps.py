@@ -15,8 +15,8 @@ from flintmq.spark.jobs.archive.archive_check import check_archive
 from flintmq.spark.jobs.archive.archive_manifest import QueueEnd
 from flintmq.spark.jobs.archive.archive_run import ArchiveReport
 from flintmq.spark.jobs.archive.live_archive import archive_topics
+from flintmq.spark.jobs.archive.live_archive_losses import LossRule
 from flintmq.spark.jobs.archive.live_archive_plan import (
-    LossRule,
     PlannedRange,
     prove_unchanged,
     queue_end,

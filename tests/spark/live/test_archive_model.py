@@ -21,6 +21,7 @@ from flintmq.spark.errors import ArchiveError
 from flintmq.spark.jobs.archive import live_archive, live_archive_task
 from flintmq.spark.jobs.archive.archive_check import check_archive
 from flintmq.spark.jobs.archive.archive_manifest import ArchiveDirectory
+from flintmq.spark.jobs.archive.archive_run import ArchiveReport
 from flintmq.spark.jobs.archive.live_archive import archive_topics
 from tests.kits.spark.fake_brokers import FakeBrokers, FakeSession
 from tests.kits.spark.fake_cluster import FakeCluster, VirtualTime
@@ -28,6 +29,7 @@ from tests.kits.spark.inline_spark import inline_spark
 
 SEEDS: Final = 160
 LENIENT_SEEDS: Final = 40
+EXPIRING_SEEDS: Final = 40
 PARTS: Final = 4
 STEPS: Final = 10
 TOPICS: Final = ("a", "b")
@@ -39,6 +41,9 @@ MILD: Final = (60, 12, 6, 0, 0, 0, 0)
 """Weights of what happens.  Nothing is lost here, so that lives come to their end."""
 LENIENT: Final = (60, 12, 6, 6, 2, 0, 0)
 """The same where losses are allowed.  A log that was cut back needs another archive."""
+
+EXPIRING: Final = (60, 30, 6, 0, 0, 0, 0)
+"""Messages expire, archived or not, and nothing else is lost."""
 
 Rows = dict[int, int]
 """Messages of a queue by their offsets."""
@@ -159,12 +164,20 @@ class World:
 class Archive:
     """An archive and what it is to have."""
 
-    def __init__(self, root: Path, seed: int, runner: VirtualTime, *, allow_gap: bool) -> None:
+    def __init__(
+        self,
+        root: Path,
+        seed: int,
+        runner: VirtualTime,
+        *,
+        allow_gap: bool,
+        weights: Sequence[int] | None = None,
+    ) -> None:
         self.random = random.Random(seed)
         self._runner = runner
         self._allow_gap = allow_gap
-        weights = LENIENT if allow_gap else self.random.choice([STRICT, MILD])
-        self.world = World(self.random, weights)
+        usual = LENIENT if allow_gap else self.random.choice([STRICT, MILD])
+        self.world = World(self.random, weights or usual)
         self.target = ArchiveDirectory(root / "archive")
         self.expected: dict[MessageQueue, Rows] = {}
         self._is_lost = False
@@ -189,15 +202,14 @@ class Archive:
             self._changes_between -= 1
             self.world.change()
 
-    def _archive(self) -> int | None:
-        """Run; return the number of the run, None if nothing was new."""
+    def _archive(self) -> ArchiveReport:
+        """Run; return the report."""
         source = {
             "namesrv": "none:1",
             "subscribe": ",".join(TOPICS),
             "minPartitions": self.random.choice(["1", "5"]),
         }
-        report = archive_topics(inline_spark(), source, self.target.root, allow_gap=self._allow_gap)
-        return report.run
+        return archive_topics(inline_spark(), source, self.target.root, allow_gap=self._allow_gap)
 
     # -- steps -------------------------------------------------------------------------------
 
@@ -245,6 +257,22 @@ class Archive:
         assert len(numbers) == len(set(numbers)), "a message landed twice"
         alive = {one for _, rows in self.world.contents().values() for one in rows.values()}
         assert alive <= set(numbers), "a message did not land"
+
+    def run_over_gaps(self) -> None:
+        """Run where messages expire: all that are missing between two runs are counted."""
+        ends: dict[MessageQueue, int] = {}
+        for manifest in self.target.manifests() if self.target.exists() else ():
+            for store in manifest.stores:
+                for one in store.queues or ():
+                    ends[MessageQueue(one.topic, store.name, one.queue_id)] = one.end
+        begins = {queue: begin for queue, (begin, _) in self.world.contents().items()}
+        gone = sum(max(0, begins[queue] - end) for queue, end in ends.items())
+        before = self.target.damages().missing_count if ends else 0
+        with self._patched():
+            report = self._archive()
+        assert report.damages.missing_count == gone
+        kept = self.target.damages().missing_count - before
+        assert kept == (0 if report.run is None else gone)
 
     def _killed(self) -> bool:
         """Run until a rename, and no further."""
@@ -397,4 +425,18 @@ def test_where_gaps_are_allowed_all_that_is_there_is_archived_once(
                 for _ in range(kept.random.randint(0, 3)):
                     kept.world.change()
                 kept.run_with_gaps()
+            assert not check_archive(inline_spark(), kept.target.root).problems
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_what_expires_before_it_is_archived_is_counted(
+    part: int, runner: VirtualTime, quick_directory: Path
+) -> None:
+    for seed in range(part, EXPIRING_SEEDS, PARTS):
+        with life(quick_directory, seed) as root:
+            kept = Archive(root, seed, runner, allow_gap=True, weights=EXPIRING)
+            for _ in range(STEPS):
+                for _ in range(kept.random.randint(0, 3)):
+                    kept.world.change()
+                kept.run_over_gaps()
             assert not check_archive(inline_spark(), kept.target.root).problems

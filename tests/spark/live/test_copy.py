@@ -6,17 +6,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from flintmq.cli.main import run
+from flintmq.spark.jobs.replay.message_replay import ReplayRequest, replay
 from flintmq.spark.jobs.replay.replay_plan import ResumeError
 from flintmq.spark.jobs.replay.replay_send import SendPlan, send_on
 from flintmq.spark.jobs.replay.topic_copy import CHECKPOINT, CopyJob, CopyRequest
 from flintmq.spark.runtime.failures import JobError
 from flintmq.testing import EmbeddedCluster
-from tests.kits.spark.live_kit import Row, bodies, send, texts
-from tests.kits.spark.pipeline_kit import light_session, use_session
+from tests.kits.spark.live_kit import Admin, Row, bodies, send, texts
+from tests.kits.spark.pipeline_kit import light_session, use_session, write_store
 from tests.kits.spark.sink_kit import first_copies, set_queue_count, stored
+from tests.kits.store.offline_stores import message
 
 DEADLINE_S = 120
 OF_ONE_QUEUE = (
@@ -92,6 +95,36 @@ def test_a_copy_has_the_same_queues_and_goes_on(
     assert bodies(once) == texts(range(160))
     assert by_queue(once) == by_queue(stored(cluster.namesrv, "copied"))
     assert {row["tags"] for row in once} == {"A", None}
+
+
+def test_a_topic_made_anew_is_not_copied_as_if_it_went_on(
+    session: SparkSession, cluster: EmbeddedCluster, other: EmbeddedCluster, tmp_path: Path
+) -> None:
+    set_queue_count(cluster.namesrv, 1, "renewed")
+    send(cluster, "renewed", range(10))
+    request = request_of(cluster, other, tmp_path, renewed="renewed")
+    copy(session, request)
+    with Admin(cluster.namesrv) as admin:
+        admin.delete_topic("renewed")
+        admin.set_topic("renewed", 1)
+    # It is longer than the old one was, so its offsets look as if it went on.
+    send(cluster, "renewed", range(100, 125))
+    with pytest.raises(StreamingQueryException, match="deleted and made anew"):
+        copy(session, request)
+    assert bodies(stored(other.namesrv, "renewed")) == texts(range(10))
+
+
+def test_properties_with_blank_values_are_replayed_and_copied(
+    session: SparkSession, cluster: EmbeddedCluster, other: EmbeddedCluster, tmp_path: Path
+) -> None:
+    # One without any value is no property: so brokers and clients read what is stored.
+    blank = {"space": " ", "spaces": "   ", "tab": "\t", "KEYS": "k"}
+    store = write_store(tmp_path / "store", [message(1, topic="blank", properties=blank)])
+    replay(session, ReplayRequest(sources=(str(store),)), {"namesrv": cluster.namesrv})
+    copy(session, request_of(cluster, other, tmp_path / "state", blank="blank"))
+    for namesrv in (cluster.namesrv, other.namesrv):
+        (row,) = stored(namesrv, "blank")
+        assert blank.items() <= dict(row["properties"]).items()
 
 
 def test_topics_that_get_one_name_are_sent_in_the_same_order_again(

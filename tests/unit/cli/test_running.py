@@ -22,7 +22,6 @@ def interpreter() -> Iterator[None]:
         yield
     sys.setswitchinterval(interval)
     gc.set_threshold(*thresholds)
-    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("interpreter")

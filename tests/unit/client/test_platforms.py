@@ -25,6 +25,7 @@ for name in ("fdatasync", "posix_fallocate", "posix_fadvise", "O_TMPFILE", "prea
 for name in ("TCP_KEEPIDLE", "TCP_USER_TIMEOUT", "TCP_QUICKACK"):
     if hasattr(socket, name):
         delattr(socket, name)
+os.process_cpu_count = os.cpu_count  # Python 3.13 has asked for the affinity when it was loaded.
 sys.platform = "darwin"
 
 from flintmq import ConsumeFrom, LitePullConsumer, Message, Producer

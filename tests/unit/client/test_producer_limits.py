@@ -100,7 +100,8 @@ async def test_no_time_at_all_is_an_error_and_not_the_default(timeout_ms: int) -
 
 async def test_a_thousand_large_sends_at_once_are_all_stored() -> None:
     async with (
-        AsyncEmbeddedCluster() as mq,
+        # All in one file: a disk that is busy otherwise may be late with the next one.
+        AsyncEmbeddedCluster(mappedFileSizeCommitLog=256 << 20) as mq,
         AsyncProducer(
             namesrv=mq.namesrv, send_timeout_ms=50_000, retries=0, compress_from=1 << 30
         ) as producer,

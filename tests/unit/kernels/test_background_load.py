@@ -173,7 +173,7 @@ def collector() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(background_load, "_freezes", False)
         yield
-    gc.unfreeze()
+    gc.freeze()  # As all tests have it.
     gc.enable()
 
 

@@ -9,9 +9,10 @@ import pytest
 from flintmq.format.stored.consume_queue import PRE_BLANK, UNIT_SIZE
 from flintmq.offline import OutputError, RebuildReport, SizeOptions, find_store, rebuild
 from flintmq.offline.derive import DerivedQueue
-from flintmq.offline.rebuild import SYNC_EACH_MAX, WAITING_SIZE_MAX, QueueWriter
+from flintmq.offline.rebuild import WAITING_SIZE_MAX, QueueWriter
 from flintmq.store.files.interface import MappedRegion
 from flintmq.store.files.local_files import LocalFiles
+from flintmq.store.files.unsynced import SYNC_EACH_MAX
 from flintmq.store.message_store import MessageStore
 from flintmq.testing.clock import ManualClock
 from tests.kits.store.offline_stores import (

@@ -1,13 +1,16 @@
 """What verify says about consume queues and their extension."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flintmq.format.properties import encode_properties
 from flintmq.format.stored.consume_queue import PRE_BLANK, UNIT, UNIT_SIZE
 from flintmq.format.stored.record_encoding import encode_record
+from flintmq.store.config import FlushMode
 from flintmq.store.message_store import MessageStore
 from flintmq.testing.clock import ManualClock
 from tests.kits.store.offline_stores import (
@@ -210,6 +213,32 @@ def test_a_topic_that_was_deleted_and_made_anew_is_a_note(tmp_path: Path) -> Non
     clock = ManualClock(START_MS)
     with MessageStore.open(small_config(tmp_path / "s"), clock=clock, background=False) as store:
         put(store, clock, 60)
+        store.clean_unused_topics(set())
+        put(store, clock, 10)
+    report = check(tmp_path / "s")
+    assert report.is_sound, list(report.findings)
+    assert notes(report) == {"queue-restarted": 2}
+
+
+@pytest.mark.parametrize(
+    "flush",
+    [
+        {"flush_mode": FlushMode.SYNC},
+        {"flush_mode": FlushMode.ASYNC, "transient_pool_enabled": True},
+    ],
+    ids=["synchronous", "pool"],
+)
+def test_a_topic_that_was_deleted_while_sends_waited_for_the_disk_is_a_note(
+    tmp_path: Path, flush: dict[str, Any]
+) -> None:
+    config = replace(small_config(tmp_path / "s"), **flush)
+    clock = ManualClock(START_MS)
+    with MessageStore.open(config, clock=clock, background=False) as store:
+        put(store, clock, 60)
+        store.flush()
+        store.dispatch()
+        put(store, clock, 5)
+        assert store.dispatcher.waiting
         store.clean_unused_topics(set())
         put(store, clock, 10)
     report = check(tmp_path / "s")

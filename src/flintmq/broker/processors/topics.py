@@ -77,7 +77,11 @@ class TopicProcessor:
         """
 
         async def forget() -> None:
-            forgotten = await self._context.turns.run(steps, "queues of deleted topics")
+            turns, name = self._context.turns, "queues of deleted topics"
+            forgotten = await turns.run(steps, name)
+            if (unsynced := forgotten.unsynced).has_waiting:
+                await asyncio.to_thread(unsynced.flush)
+                await turns.run(unsynced.pass_waiting(), name)
             await asyncio.to_thread(forgotten.sync)
 
         task = asyncio.create_task(forget())

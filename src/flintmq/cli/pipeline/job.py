@@ -14,6 +14,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from flintmq.cli.pipeline.job_progress import say_start, task_progress
+from flintmq.spark.runtime.failures import LoggedError
+from flintmq.spark.runtime.java_runtime import end_java
 from flintmq.spark.runtime.session_settings import SessionSettings
 
 SIGNAL_EXIT: Final = 128
@@ -35,15 +37,24 @@ def ended_by_sigterm() -> Iterator[None]:
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield  # Only the main thread may say what becomes of signals, and only once.
         return
-    before = signal.signal(signal.SIGTERM, _end)
+    is_ended = False
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        nonlocal is_ended
+        is_ended = True
+        end_java()
+        raise SystemExit(SIGNAL_EXIT + number)
+
+    before = signal.signal(signal.SIGTERM, end)
     try:
         yield
+    except LoggedError:
+        # Java has ended as well, and what fails on the way out is no failure.
+        if is_ended:
+            raise SystemExit(SIGNAL_EXIT + signal.SIGTERM) from None
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _end(number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(SIGNAL_EXIT + number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

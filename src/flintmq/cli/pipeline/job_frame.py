@@ -26,6 +26,7 @@ from flintmq.cli.pipeline.job_options import JOB_OPTIONS
 from flintmq.cli.pipeline.spark_extra import JOB_PACKAGES, require_packages
 from flintmq.offline import OutputError, UnknownIndexShapeError
 from flintmq.spark.runtime.failures import LoggedError, SqlError
+from flintmq.spark.runtime.java_runtime import end_java
 from flintmq.spark.runtime.session_settings import SessionError, SessionSettings
 
 _SIGNAL_SECONDS: Final = 1.0
@@ -126,6 +127,7 @@ def _noted_interrupts() -> Iterator[threading.Event]:
 
     def note(number: int, frame: FrameType | None) -> None:
         interrupted.set()
+        end_java()
         before(number, frame)
 
     signal.signal(signal.SIGINT, note)

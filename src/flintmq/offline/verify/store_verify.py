@@ -122,7 +122,7 @@ def verify(
         if index_check is not None:
             index_check.finish()
             report.index_entry_count = index_check.entry_count
-    check_checkpoint(layout, checkpoint, scan.end, findings)
+    check_checkpoint(layout, checkpoint, scan.flushed_end, findings)
     report.state_file_count = check_state_files(layout, findings)
     report.index_checked = index_check is not None
     report.index_file_count = len(layout.index_files)

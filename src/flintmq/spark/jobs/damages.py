@@ -49,9 +49,9 @@ class Damages:
         if members is None:
             return cls()
         ranges = tuple(DamagedRange(*one) for one in members["ranges"])
-        # Earlier versions did not count bodies.
-        body_count = members.get("body_count", 0)
-        return cls(members["count"], members["size"], ranges, body_count=body_count)
+        # Earlier versions counted neither bodies nor messages.
+        counts = {name: members.get(name, 0) for name in ("body_count", "missing_count")}
+        return cls(members["count"], members["size"], ranges, **counts)
 
 
 class FoundDamage(Protocol):

@@ -12,6 +12,7 @@ from flintmq.client.errors import (
     ClientError,
     NoRouteError,
     ResponseError,
+    SystemFailureError,
     TopicNotExistError,
 )
 from flintmq.client.instance import ClientInstance
@@ -21,6 +22,7 @@ from flintmq.format.wire.bodies.routes import cluster_from_json
 from flintmq.format.wire.bodies.topics import topic_table_from_json
 from flintmq.format.wire.codes import RequestCode
 from flintmq.format.wire.headers.codec import Header
+from flintmq.format.wire.headers.query import ViewMessageRequest
 from flintmq.model.message_queue import MessageQueue
 from flintmq.model.routes import MASTER_ID, BrokerData, ClusterInfo
 from flintmq.model.topic_config import Perm, TopicConfig
@@ -39,6 +41,8 @@ logger = logging.getLogger(__name__)
 QUEUE_COUNT_MAX: Final = 100_000
 SAMPLE_COUNT: Final = 32
 _NAME_SERVER: Final = "name server"
+_NO_RECORD: Final = "can not find message by the offset"
+"""What brokers say where their log has no record at a physical offset."""
 
 
 TOLD_TOPICS_MIN: Final = 100
@@ -212,6 +216,48 @@ class Cluster:
             ask,
             lambda: self._client.routes.fetch(queue.topic),
         )
+
+    async def log_bounds(self, queue: MessageQueue) -> tuple[int, int] | None:
+        """Return where the log of a queue's broker starts and ends; None if it does not tell."""
+        try:
+            body = await self.ask_home(queue, RequestCode.GET_BROKER_RUNTIME_INFO)
+            table = Members(loads_body(body), "an answer").table("table")
+            return int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"])
+        except (RefusedReadError, FormatError, KeyError, ValueError) as error:
+            logger.info("log not told: broker=%s reason=%s", queue.broker_name, error)
+            return None
+
+    async def record_in_log(self, queue: MessageQueue, physical_offset: int) -> bytes | None:
+        """Return the record at a physical offset of the log of a queue's broker.
+
+        It is empty if no record is there, and None if the broker refuses to tell.
+
+        Raises:
+            UnreachableError: the broker did not answer.
+        """
+
+        async def ask() -> bytes:
+            address = await self._client.routes.home(queue)
+            header = ViewMessageRequest(offset=physical_offset)
+            try:
+                return (
+                    await self._client.call(address, RequestCode.VIEW_MESSAGE_BY_ID, header)
+                ).body
+            except SystemFailureError as error:
+                if _NO_RECORD in error.remark:
+                    return b""
+                raise
+
+        try:
+            return await persist(
+                f"broker {queue.broker_name}",
+                self._options.retries,
+                ask,
+                lambda: self._client.routes.fetch(queue.topic),
+            )
+        except RefusedReadError as error:
+            logger.info("record not told: broker=%s reason=%s", queue.broker_name, error)
+            return None
 
     async def check_expression(self, topics: Iterable[str]) -> None:
         """Have a broker say whether it can serve an expression that is no list of tags.

@@ -153,6 +153,8 @@ def join_scans(layout: StoreLayout, log: LogFiles, scans: Sequence[RangeScan]) -
             _note_gap(joined, layout, previous, file)
         previous = file
         _join(joined, scan)
+        if scan.blank_count:
+            joined.blank_end = file.first_offset + layout.log_file_size
     return joined
 
 

@@ -2,6 +2,7 @@
 
 __all__ = [
     "failures",
+    "java_runtime",
     "session_settings",
     "session_types",
     "spark_session",

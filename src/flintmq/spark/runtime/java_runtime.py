@@ -4,7 +4,8 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -26,8 +27,32 @@ _INSTALL: Final = (
 Which = Callable[[str], str | None]
 
 
+_processes: Final[set["subprocess.Popen[bytes]"]] = set()
+"""The Java processes of the jobs of this process; there is one at most."""
+
+
 class JavaRuntimeError(FlintError):
     """There is no Java runtime that Spark could use."""
+
+
+@contextmanager
+def known_java(process: "subprocess.Popen[bytes]") -> Iterator[None]:
+    """Have `end_java` find a Java process that a job has started."""
+    _processes.add(process)
+    try:
+        yield
+    finally:
+        _processes.discard(process)
+
+
+def end_java() -> None:
+    """Tell the Java process of a job to end; calls to it fail then, instead of waiting.
+
+    A signal that ends a job while Java works for it needs this: on the way out PySpark calls Java
+    once more, behind the call that was interrupted.
+    """
+    for process in list(_processes):
+        process.terminate()
 
 
 def require_java(

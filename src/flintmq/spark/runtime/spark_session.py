@@ -27,7 +27,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from flintmq.spark.runtime.failures import LoggedError, reason_of
-from flintmq.spark.runtime.java_runtime import require_java
+from flintmq.spark.runtime.java_runtime import known_java, require_java
 from flintmq.spark.runtime.session_settings import SessionError, SessionSettings, is_local
 from flintmq.spark.runtime.shipping import ship, ship_modules
 
@@ -135,14 +135,14 @@ def _sigint_kept() -> Iterator[None]:
 
 @contextmanager
 def _ended_by_interrupt(context: SparkContext) -> Iterator[None]:
-    """End the Java process when the user interrupts the block.
+    """End the Java process when a signal ends the block: Ctrl-C, or one that exits.
 
     The call that was interrupted still has its answer to come, and every other call would wait
     for it.
     """
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):
         # The server for accumulators would print that Java has left it.
         accumulators: Any = context._accumulatorServer
         accumulators.shutdown()
@@ -185,7 +185,8 @@ def _java_process(conf: SparkConf, log_file: Path) -> Iterator[Any]:
         launch: Any = launch_gateway
         gateway = launch(conf, {"stdout": output, "stderr": output})
     try:
-        yield gateway
+        with known_java(gateway.proc):
+            yield gateway
     finally:
         # The next session of this process has a Java process of its own.
         SparkContext._gateway = SparkContext._jvm = None

@@ -22,6 +22,7 @@ from flintmq.kernels.records import Stop, walk_records
 from flintmq.offline.layout import DataFile
 from flintmq.offline.regions import open_for_reading
 from flintmq.spark.options.store_options import ReadOptions
+from flintmq.spark.stored.log_identity import RecordIdentity, record_at
 from flintmq.spark.stored.split_plan import StoreSplits
 from flintmq.spark.stored.split_scan import SplitDamage, SplitScan
 
@@ -98,6 +99,7 @@ class LogFollower:
         self._options = options
         self._known_end = 0
         self._known_time = 0
+        self._known_last: RecordIdentity | None = None
         self._searched_end = -1
         self.damage_behind: DamageBehind | None = None
         """What is damaged behind the end that was found last, and is no unfinished write."""
@@ -110,7 +112,8 @@ class LogFollower:
             return LogRange(0, 0) if not plan.layout.log_files else _empty(plan)
         last = files[-1]
         start, last_time = last.first_offset, plan.time_before(last)
-        if start <= self._known_end < start + last.size:
+        is_known = start <= self._known_end < start + last.size and self._is_known_log(plan)
+        if is_known:
             # What was followed once need not be again.
             start, last_time = self._known_end, self._known_time
             if start == self._searched_end and _is_unwritten(plan, last, start):
@@ -119,7 +122,16 @@ class LogFollower:
         self._known_end = self._searched_end = walk.end()
         self._known_time = walk.last_time
         self.damage_behind = walk.damage_behind
+        if walk.last_start is not None:
+            self._known_last = record_at(plan.layout, walk.last_start)
+        elif not is_known:
+            self._known_last = None
         return LogRange(files[0].first_offset, self._known_end)
+
+    def _is_known_log(self, plan: StoreSplits) -> bool:
+        """Whether the log was not cut back since the last look: its last record is still there."""
+        last = self._known_last
+        return last is not None and record_at(plan.layout, last.physical_offset) == last
 
     def advance(self, start: int, allowance: Allowance) -> int:
         """Return how far one may read from ``start``, where a record stands or the log ends."""
@@ -162,6 +174,8 @@ class _Walk:
         self._allowance = allowance
         self.last_time = last_time
         """The store time of the last record of the last file that was passed."""
+        self.last_start: int | None = None
+        """Where the last record of the last file starts that was passed, None if none was."""
         self.damage_behind: DamageBehind | None = None
         """What is damaged behind the last record, in one range."""
 
@@ -225,8 +239,8 @@ class _Walk:
                 if count:
                     # Damage before these records is part of what may be read.
                     self.damage_behind = None
-                    end = int(found.physical_offset[count - 1]) + int(sizes[count - 1])
-                    self._position = end
+                    self.last_start = int(found.physical_offset[count - 1])
+                    self._position = self.last_start + int(sizes[count - 1])
                     self.last_time = int(found.store_timestamp[count - 1])
                 if count < len(found):
                     return False

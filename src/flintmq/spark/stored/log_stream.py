@@ -226,32 +226,32 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _range(self, name: str, before: LogPosition | None, found: LogRange) -> LogRange:
         """Return what of a log is new to a stream that has come to a position."""
-        begin = found.start if before is None else self._begin(name, before, found)
-        end = found.end
+        begin, end = found if before is None else self._going_on(name, before, found)
         if self._target is not None:
             end = min(end, self._target.get(name, begin))
         return LogRange(begin, max(begin, end))
 
-    def _begin(self, name: str, before: LogPosition, found: LogRange) -> int:
-        """Return where to go on in a log; DataLossError if that is gone."""
+    def _going_on(self, name: str, before: LogPosition, found: LogRange) -> LogRange:
+        """Return where to go on in a log, and where it ends; DataLossError if that is gone."""
         wanted = before.offset
         plan = StoreSplits(Path(name), self._options.read, log_only=True)
         if not plan.layout.log_files and wanted > found.end:
             self._lose(name, f"the log has no file, while the stream has come to {wanted}")
-            return wanted  # It may be away for a moment only.
+            return LogRange(wanted, found.end)  # It may be away for a moment only.
         if before.last is not None and not is_same_log(plan.layout, before.last):
             self._lose(name, _another_record(before.last))
             # What was known of the log does not hold for this one.
             self._logs[name] = LogFollower(Path(name), self._options.read)
-            return first_after(plan, before.last.store_timestamp, self._logs[name].look().end)
+            end = self._logs[name].look().end
+            return LogRange(first_after(plan, before.last.store_timestamp, end), end)
         if wanted < found.start:
             reason = f"the log starts at {found.start}, while the stream has come to {wanted}"
             self._lose(name, reason)
-            return found.start
+            return found
         if wanted > found.end:
             self._lose(name, f"the log ends at {found.end}, while the stream has come to {wanted}")
-            return found.end
-        return wanted
+            return LogRange(found.end, found.end)
+        return LogRange(wanted, found.end)
 
     def _check_missing(
         self, known: Mapping[str, LogPosition], found: Mapping[str, LogRange]

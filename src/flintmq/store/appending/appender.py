@@ -103,7 +103,7 @@ class Appender:
         self._admission = PutAdmission(config, queues, delay_levels=delay_levels)
         self._topic_parts = self._admission.topic_parts
         self.reconfigure(config)
-        self._is_slave = config.broker_role is BrokerRole.SLAVE
+        self.is_slave = config.broker_role is BrokerRole.SLAVE
         self._multi_dispatch = config.enable_multi_dispatch
         self.next_offsets: dict[tuple[str, int], int] = {}
         """The next queue offset of each queue, by topic and queue id."""
@@ -143,13 +143,13 @@ class Appender:
     @property
     def may_refuse(self) -> bool:
         """Whether there may be a reason to refuse every put."""
-        return bool(self.began_ms or self.closed or self._is_slave or not self._flags.writable)
+        return bool(self.began_ms or self.closed or self.is_slave or not self._flags.writable)
 
     def _refuse(self) -> None:
         """Raise why nothing can be put right now."""
         if self.closed:
             raise PutRefusedError(PutStatus.SERVICE_NOT_AVAILABLE, "the store is closed")
-        if self._is_slave:
+        if self.is_slave:
             raise PutRefusedError(PutStatus.SERVICE_NOT_AVAILABLE, "a slave takes no messages")
         if not self._flags.writable:
             reason = "; ".join(self._flags.reasons())

@@ -11,4 +11,5 @@ __all__ = [
     "record_lock",
     "state_file",
     "transient_pool",
+    "unsynced",
 ]

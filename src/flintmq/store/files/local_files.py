@@ -4,7 +4,7 @@ import builtins
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -153,8 +153,16 @@ class LocalFiles:
                 return
         for directory, _, names in os.walk(path):
             for name in names:
-                self.sync(Path(directory) / name)
-            self.sync_directory(Path(directory))
+                self._sync_if_there(self.sync, Path(directory) / name)
+            self._sync_if_there(self.sync_directory, Path(directory))
+
+    def _sync_if_there(self, sync: Callable[[Path], None], path: Path) -> None:
+        """Sync what somebody may have removed meanwhile, who sees to that himself."""
+        try:
+            sync(path)
+        except StoreIOError:
+            if self.exists(path):
+                raise
 
     def rename(self, source: Path, target: Path) -> None:
         """Give a file another name, in place of a file that has it already."""

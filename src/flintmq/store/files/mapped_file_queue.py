@@ -21,6 +21,7 @@ from flintmq.store.files.interface import Files, MappedRegion
 from flintmq.store.files.mapped_file import PAGE_SIZE, MappedFile
 from flintmq.store.files.placement import Placement
 from flintmq.store.files.transient_pool import TransientPool
+from flintmq.store.files.unsynced import Unsynced
 
 logger = logging.getLogger(__name__)
 
@@ -333,26 +334,26 @@ class MappedFileQueue:
 
     # -- cutting -----------------------------------------------------------------------------
 
-    def truncate(self, offset: int, *, zero: bool) -> None:
+    def truncate(self, offset: int, *, zero: bool, unsynced: Unsynced | None = None) -> None:
         """End the queue at ``offset``: positions move back, later files are removed.
 
         With ``zero`` the bytes cut off are zeroed and the file is synced.  A Java broker leaves
         them; they can look valid to the next recovery.  Files go from the last one down and
         durably, so that a crash in between leaves no gap, and none of them can come back behind
-        new records.  Files before the one that is cut are not synced here.
+        new records.  Files before the one that is cut are not synced, and none with ``unsynced``.
         """
         files = self._list
         kept = [file for file in files if file.first_offset <= offset]
         later = files[len(kept) :]
         self._remove(reversed(later))
-        self._sync_directories(later)
+        self._sync_directories(later, unsynced)
         if not kept or kept[-1].end_offset <= offset:
             return
         file = kept[-1]
         position = offset - file.first_offset
         if zero:
             self._zero(file, position)
-            file.region.sync()
+            file.region.sync() if unsynced is None else unsynced.add_file(file)
         file.set_positions(position)
 
     def _zero(self, file: MappedFile, position: int) -> None:
@@ -406,8 +407,14 @@ class MappedFileQueue:
         with self._list_lock:
             self._list = [file for file in self._list if file is not dropped]
 
-    def _sync_directories(self, removed: Iterable[MappedFile]) -> None:
-        for directory in {file.path.parent: None for file in removed}:
+    def _sync_directories(
+        self, removed: Iterable[MappedFile], unsynced: Unsynced | None = None
+    ) -> None:
+        directories = dict.fromkeys(file.path.parent for file in removed)
+        if unsynced is not None:
+            unsynced.add_directories(directories)
+            return
+        for directory in directories:
             self._files_layer.sync_directory(directory)
 
     # -- expiring ----------------------------------------------------------------------------

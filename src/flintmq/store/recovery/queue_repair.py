@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from flintmq.format.stored.checkpoint import CheckpointMarks
+    from flintmq.store.files.unsynced import Unsynced
     from flintmq.store.log.commit_log import CommitLog
     from flintmq.store.log.record_walk import LogWalk
     from flintmq.store.recovery.bulk_records import UnitSlice
@@ -66,7 +67,9 @@ class QueueRecovery:
         report: RecoveryReport,
         *,
         bitmap_of: Callable[[DispatchRequest], bytes | None],
+        unsynced: Unsynced,
     ) -> None:
+        self._unsynced = unsynced
         self._queues = queues
         self._log = log
         self._walk = walk
@@ -115,7 +118,7 @@ class QueueRecovery:
                 continue
             end = queue.find_end(keep_below, self._unit_check(queue))
             self._note_reach(queue, end, log_end)
-            self._report.units_cut += queue.cut(end)
+            self._report.units_cut += queue.cut(end, self._unsynced)
             if marks is None:
                 self._suspect(queue)
         if marks is not None:
@@ -154,7 +157,8 @@ class QueueRecovery:
         for queue in self._queues:
             if queue.max_physical_offset > end:
                 reached = max(reached, queue.max_physical_offset)
-                self._report.units_cut += queue.cut(queue.find_end(end, self._unit_check(queue)))
+                unit_end = queue.find_end(end, self._unit_check(queue))
+                self._report.units_cut += queue.cut(unit_end, self._unsynced)
         return reached
 
     def _unit_check(self, queue: StoredQueue) -> Callable[[int, int, int], bool]:
@@ -194,7 +198,7 @@ class QueueRecovery:
     def mark_hole(self, queue: StoredQueue, start: int) -> None:
         """Have a queue filled from ``start``; from the log's start it is made anew."""
         if start <= self._log.min_offset:
-            queue.destroy()
+            queue.empty(self._unsynced)
         self.holed[(queue.topic, queue.queue_id)] = start
 
     def _mark_all(self) -> None:
@@ -260,7 +264,7 @@ class QueueRecovery:
         """Look at a unit that is there already."""
         unit = queue.unit_at(queue_offset)
         if queue_offset == 0 and unit is not None and unit[0] < request.physical_offset:
-            queue.destroy()  # The topic was deleted and made anew.
+            queue.empty(self._unsynced)  # The topic was deleted and made anew.
             self._append(queue, request, queue_offset)
         elif unit is None or unit[0] != request.physical_offset:
             self._report.add_problem(
@@ -332,7 +336,7 @@ class QueueRecovery:
             return
         queue = self._queues.get_or_make(topic, queue_id)
         if queue_offset == 0 and 0 <= queue.max_physical_offset <= request.physical_offset:
-            queue.destroy()  # The topic was deleted and made anew.
+            queue.empty(self._unsynced)  # The topic was deleted and made anew.
         if queue_offset < queue.max_offset:
             return
         missing = queue_offset - queue.max_offset

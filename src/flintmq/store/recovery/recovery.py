@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from flintmq.format.stored.record import CheckedRecord
 from flintmq.store.errors import DiskFullError
+from flintmq.store.files.unsynced import Unsynced
 from flintmq.store.log.record_walk import OFFSET_MAX, LogEnd, LogWalk
 from flintmq.store.recovery.fast_walk import FastWalk, load_bulk_records
 from flintmq.store.recovery.index_repair import IndexRecovery
@@ -107,7 +108,10 @@ class Recovery:
             walk, self._load_bulk_records, single_records_max=SINGLE_RECORDS_MAX
         )
         self._progress = progress or RecoveryProgress(clock)
-        self._for_queues = QueueRecovery(queues, log, walk, report, bitmap_of=dispatcher.bitmap_of)
+        self._unsynced = Unsynced(files, queues.tops)
+        self._for_queues = QueueRecovery(
+            queues, log, walk, report, bitmap_of=dispatcher.bitmap_of, unsynced=self._unsynced
+        )
         self._for_index = IndexRecovery(index, log, walk, report) if index is not None else None
         self._indexes_in_scan = False
         """Whether the index goes on where the scan starts; else it is fed when holes are."""
@@ -384,7 +388,8 @@ class Recovery:
             if self._marks is None:
                 # Nobody vouches for what an earlier process wrote; it may not be synced.
                 for file in queue.files.snapshot():
-                    file.region.sync()
+                    self._unsynced.add_file(file)
+        self._unsynced.sync()
         if self._index is not None:
             self._index.write_headers()
         waits = self._dispatched_to

@@ -199,8 +199,7 @@ class Durability:
             self._checkpoint.prepare()
             old = self._checkpoint.value
             with self._syncing():
-                self._sync_queues(0)
-                self._queues.sync_names()
+                self._queues.sync()
                 index_time = old.index
                 if index is not None:
                     index_time = index.sync()
@@ -241,14 +240,6 @@ class Durability:
             self._flags.set(RunningFlag.SYNC_FAILED, str(error))
             self._note_lost_pages(str(error))
             raise
-
-    def _sync_queues(self, least_pages: int) -> None:
-        for queue in self._queues:
-            while queue.files.flush(least_pages):
-                pass
-            if queue.ext is not None:
-                while queue.ext.files.flush(least_pages):
-                    pass
 
     # -- steps, each driven by a thread of its own -------------------------------------------
 
@@ -295,4 +286,4 @@ class Durability:
             self.checkpoint()
         else:
             with self._syncing():
-                self._sync_queues(self._config.flush_queue_least_pages)
+                self._queues.flush(self._config.flush_queue_least_pages)

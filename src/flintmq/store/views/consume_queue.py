@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from flintmq.store.clock import Clock
     from flintmq.store.files.interface import Files
     from flintmq.store.files.mapped_file import MappedFile
+    from flintmq.store.files.unsynced import Unsynced
     from flintmq.store.views.space_ahead import SpaceAhead
 
 from flintmq.store.files.mapped_file_queue import MappedFileQueue
@@ -325,10 +326,11 @@ class ConsumeQueue:
             return physical_offset >= 0
         return before[0] < physical_offset
 
-    def cut(self, queue_offset: int) -> int:
+    def cut(self, queue_offset: int, unsynced: Unsynced | None = None) -> int:
         """Drop every unit from ``queue_offset`` on, and zero them; return how many were there.
 
-        What is cut off is zeroed and synced: stale units would look valid to the next recovery.
+        What is cut off is zeroed and synced, now or with all that is ``unsynced``: stale units
+        would look valid to the next recovery.
         """
         end = queue_offset * UNIT_SIZE
         first = self.files.first
@@ -336,10 +338,10 @@ class ConsumeQueue:
             return 0
         if end <= first.first_offset:
             dropped = self._written_from(first.first_offset // UNIT_SIZE)
-            self.destroy()
+            self.empty(unsynced)
             return dropped
         dropped = self._written_from(queue_offset)
-        self.files.truncate(end, zero=True)
+        self.files.truncate(end, zero=True, unsynced=unsynced)
         self.refresh()
         return dropped
 
@@ -377,6 +379,13 @@ class ConsumeQueue:
         """Delete every file of this queue."""
         self.files.destroy()
         self.refresh()
+
+    def empty(self, unsynced: Unsynced | None) -> None:
+        """Delete every file of this queue, durably now or with all that is ``unsynced``."""
+        if unsynced is None:
+            self.destroy()
+        else:
+            unsynced.add_directories(self.remove_all())
 
     def remove_all(self) -> list[Path]:
         """Delete every file of this queue; return the directories to be synced."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from flintmq.store.clock import Clock
     from flintmq.store.files.interface import Files
     from flintmq.store.files.mapped_file import MappedFile
+    from flintmq.store.files.unsynced import Unsynced
 
 logger = logging.getLogger(__name__)
 
@@ -94,15 +95,18 @@ class ConsumeQueueExt:
         finally:
             file.release()
 
-    def cut_after(self, last_address: int | None) -> None:
+    def cut_after(self, last_address: int | None, unsynced: Unsynced | None = None) -> None:
         """Drop everything behind the unit at ``last_address``; None drops all."""
         if last_address is None:
-            self.destroy()
+            if unsynced is None:
+                self.destroy()
+            else:
+                unsynced.add_directories(self.files.remove_all())
             return
         at = byte_offset(last_address)
         unit = self.get(last_address)
         if unit is not None:
-            self.files.truncate(at + unit.size, zero=True)
+            self.files.truncate(at + unit.size, zero=True, unsynced=unsynced)
 
     def cut_before(self, first_address: int) -> None:
         """Delete files that end before the unit at ``first_address``."""

@@ -10,6 +10,7 @@ from flintmq.format.stored.consume_queue_ext import ExtUnit, is_address
 from flintmq.model.topics import LMQ_PREFIX
 from flintmq.store.errors import StoreIOError, StoreLoadError
 from flintmq.store.files.interface import safe_child
+from flintmq.store.files.unsynced import are_many, sync_all_below
 from flintmq.store.views.consume_queue import ConsumeQueue
 from flintmq.store.views.consume_queue_ext import ConsumeQueueExt
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from flintmq.store.clock import Clock
     from flintmq.store.config import StoreConfig
     from flintmq.store.files.interface import Files
+    from flintmq.store.files.mapped_file import MappedFile
+    from flintmq.store.files.mapped_file_queue import MappedFileQueue
+    from flintmq.store.files.unsynced import Unsynced
     from flintmq.store.views.space_ahead import SpaceAhead
 
 logger = logging.getLogger(__name__)
@@ -64,12 +68,13 @@ class StoredQueue(ConsumeQueue):
             return None
         return self.ext.get(tags_code)
 
-    def cut(self, queue_offset: int) -> int:
+    def cut(self, queue_offset: int, unsynced: Unsynced | None = None) -> int:
         """Drop units from ``queue_offset`` on, and what the extension holds for them."""
-        dropped = super().cut(queue_offset)
+        dropped = super().cut(queue_offset, unsynced)
         if self.ext is not None:
             last = self.unit_at(self.max_offset - 1)
-            self.ext.cut_after(last[2] if last is not None and is_address(last[2]) else None)
+            address = last[2] if last is not None and is_address(last[2]) else None
+            self.ext.cut_after(address, unsynced)
         return dropped
 
     def delete_expired(self, log_min_offset: int) -> int:
@@ -115,6 +120,8 @@ class QueueTable:
         self._clock = clock
         self.directory = config.root / "consumequeue"
         self.ext_directory = config.root / "consumequeue_ext"
+        self.tops = (self.directory, *([self.ext_directory] * config.enable_consume_queue_ext))
+        """The directories below which all files of queues are."""
         self._queues: dict[tuple[str, int], StoredQueue] = {}
         self.find = self._queues.get
         self.has_ext = config.enable_consume_queue_ext
@@ -238,18 +245,59 @@ class QueueTable:
         for directory in dict.fromkeys(directories):
             self._sync_if_there(directory)
 
+    def sync(self) -> None:
+        """Make all units and the names of their files durable; any thread may call it."""
+        unflushed = [
+            (file, file.readable)
+            for files in self._all_files()
+            for file in files.snapshot()
+            if file.able_to_flush(0)
+        ]
+        unnamed = self._unnamed()
+        if are_many(len(unflushed) + len(unnamed)):
+            sync_all_below(self._files, self.tops)
+            self._files.sync_directory(self.directory.parent)
+            for file, reached in unflushed:
+                file.flushed = max(file.flushed, reached)
+            for last in unnamed:
+                self._note_named(last)
+        else:
+            self.flush(0)
+            self.sync_names()
+
+    def flush(self, least_pages: int) -> None:
+        """Make units durable in files that have so many pages of them, and names of none."""
+        for files in self._all_files():
+            while files.flush(least_pages):
+                pass
+
+    def _all_files(self) -> Iterator[MappedFileQueue]:
+        for queue in self:
+            yield queue.files
+            if queue.ext is not None:
+                yield queue.ext.files
+
+    def _unnamed(self) -> list[MappedFile]:
+        """Return the last file of each directory, where its name is new since the last sync."""
+        found = (files.last for files in self._all_files())
+        return [
+            last
+            for last in found
+            if last is not None and self._named.get(last.path.parent) != last.path
+        ]
+
+    def _note_named(self, last: MappedFile) -> None:
+        """Note that a name is durable, unless it was given up: its next file needs a sync again."""
+        if last.available:
+            self._named[last.path.parent] = last.path
+
     def sync_names(self) -> None:
         """Make the names of queue files that are new since the last call durable."""
         parents: dict[Path, None] = {}
-        for queue in self:
-            for files in (queue.files, queue.ext.files if queue.ext is not None else None):
-                last = files.last if files is not None else None
-                if last is None or self._named.get(last.path.parent) == last.path:
-                    continue
-                directory = last.path.parent
-                if not self._sync_if_there(directory):
-                    continue
-                self._named[directory] = last.path
+        for last in self._unnamed():
+            directory = last.path.parent
+            if self._sync_if_there(directory):
+                self._note_named(last)
                 parents[directory.parent] = None
                 parents[directory.parent.parent] = None
         for directory in parents:

@@ -34,6 +34,7 @@ SHARED_VERSION: Final = 2
 MANIFEST_SIZE_MAX: Final = 1 << 30
 _CHECKSUM_MODULUS: Final = 1 << 64
 _CHUNK_SIZE: Final = 1 << 20
+_RECOVERY: Final = "(`flintmq pipeline check-archive --recover` makes it again from the manifests)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,24 +188,49 @@ class ArchiveDirectory:
             self._refuse_lost()
         if not self._has_finished_run():
             raise ArchiveError(str(self.root), "its first run was not finished; run it again")
-        return [self._manifest(run) for run in self._runs()]
+        runs = self._runs()
+        # A run that is being published has a manifest too, and the highest number of all.
+        for run in (run for run in self._written_runs() if runs and run < runs[-1]):
+            if run not in runs:
+                reason = f"does not name run {run}, which has a manifest {_RECOVERY}"
+                raise ArchiveError(str(self._current), reason)
+        return [self._manifest(run) for run in runs]
+
+    def require_files(self, manifests: Sequence[Manifest]) -> None:
+        """Raise ArchiveError unless the rows are in the files that manifests name, and no other.
+
+        Their bytes are not read: a check of the archive does that.
+        """
+        for manifest in manifests:
+            named = {file.path: file.size for file in manifest.files}
+            there = {
+                str(path.relative_to(self.root)): path.stat().st_size
+                for path in self.run_directory(manifest.run).rglob("*.parquet")
+            }
+            for path in sorted(named.keys() | there.keys()):
+                if named.get(path) != there.get(path):
+                    told, found = (
+                        "no such file" if size is None else f"{size} bytes"
+                        for size in (named.get(path), there.get(path))
+                    )
+                    reason = f"the manifest has {told}, the archive {found}"
+                    raise ArchiveError(str(self.root / path), reason)
 
     def _refuse_lost(self) -> None:
         """Raise ArchiveError if there are runs, of which the lost ``current.json`` would tell."""
         if any(self.own.glob("run-*.json")) or any(self.messages.glob("run=*")):
-            reason = (
-                "is lost, though there are runs (`flintmq pipeline check-archive --recover` makes "
-                "it again from the manifests)"
-            )
-            raise ArchiveError(str(self._current), reason)
+            raise ArchiveError(str(self._current), f"is lost, though there are runs {_RECOVERY}")
 
     def _has_finished_run(self) -> bool:
         return self._current.exists() and _read_json(self._current).get("is_finished", True) is True
 
     def _runs(self) -> list[int]:
-        runs = _read_json(self._current).get("runs")
-        if not isinstance(runs, list) or not all(isinstance(run, int) for run in runs):
-            raise ArchiveError(str(self._current), "does not tell the runs")
+        values = _read_json(self._current)
+        runs = values.get("runs")
+        if not isinstance(runs, list) or not all(type(run) is int for run in runs):
+            raise ArchiveError(str(self._current), f"does not tell the runs {_RECOVERY}")
+        if runs != sorted(set(runs)) or values.get("version", VERSION) != VERSION:
+            raise ArchiveError(str(self._current), f"is not what a run writes {_RECOVERY}")
         return runs
 
     def _write_runs(self, runs: Sequence[int], *, is_finished: bool = True) -> None:

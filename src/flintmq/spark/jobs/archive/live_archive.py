@@ -13,7 +13,12 @@ from typing import Final
 
 from flintmq.model.message_queue import MessageQueue
 from flintmq.spark.errors import ArchiveError, OptionError
-from flintmq.spark.jobs.archive.archive_manifest import ArchivedFile, QueueRun, StoreRun
+from flintmq.spark.jobs.archive.archive_manifest import (
+    ArchivedFile,
+    QueueEnd,
+    QueueRun,
+    StoreRun,
+)
 from flintmq.spark.jobs.archive.archive_run import (
     ArchiveReport,
     ArchiveRules,
@@ -21,11 +26,12 @@ from flintmq.spark.jobs.archive.archive_run import (
     begin_run,
     counted,
 )
+from flintmq.spark.jobs.archive.live_archive_losses import LossRule, RunLosses
 from flintmq.spark.jobs.archive.live_archive_plan import (
     LivePlan,
-    LossRule,
     PlannedRange,
     plan_run,
+    prove_logs,
     prove_unchanged,
 )
 from flintmq.spark.jobs.archive.live_archive_state import BrokerFacts, state_files
@@ -99,10 +105,24 @@ def archive_live_topics(spark: TaskSession, request: LiveArchiveRequest) -> Arch
     options, rules = request.options, request.rules
     rule = LossRule(allow_gap=rules.allow_gap, skips_damage=rules.on_corrupt is OnCorrupt.SKIP)
     with begin_run(spark, rules.to, is_live=True) as run:
-        known = _known_queues(run)
+        known, losses = _known_queues(run), RunLosses(rule)
         with LiveSession(options.connection) as session:
-            plan = session.run(plan_run(Cluster(session.client, options), options, known, rule))
-        return _Brokers(run, options, plan, rule, known).add(rules.on_corrupt)
+            cluster = Cluster(session.client, options)
+            plan = session.run(plan_run(cluster, options, known, losses))
+            brokers = _Brokers(run, options, plan, losses, known)
+            session.run(prove_logs(cluster, plan.ranges, _last_records(run)))
+        return brokers.add(rules.on_corrupt)
+
+
+def _last_records(run: ArchiveRun) -> dict[str, QueueEnd]:
+    """Return, of each broker, the archived record that is the last in its log."""
+    found: dict[str, QueueEnd] = {}
+    for store in (store for manifest in run.known for store in manifest.stores):
+        for last in (queue.last for queue in store.queues or () if queue.last is not None):
+            before = found.get(store.name)
+            if before is None or before.physical_offset < last.physical_offset:
+                found[store.name] = last
+    return found
 
 
 def _known_queues(run: ArchiveRun) -> dict[MessageQueue, QueueRun]:
@@ -129,26 +149,26 @@ class _Brokers:
         run: ArchiveRun,
         options: LiveOptions,
         plan: LivePlan,
-        rule: LossRule,
+        losses: RunLosses,
         known: Mapping[MessageQueue, QueueRun],
     ) -> None:
         self._run = run
         self._options = options
         self._plan = plan
-        self._rule = rule
+        self._losses = losses
         self._known = known
+        self._stores = [self._begin(name, plan.brokers[name]) for name in sorted(plan.brokers)]
 
     def add(self, on_corrupt: OnCorrupt) -> ArchiveReport:
-        stores = [self._begin(name, facts) for name, facts in sorted(self._plan.brokers.items())]
         tasks = bundled(
             self._plan.ranges,
             options=self._options,
-            rule=self._rule,
+            rule=self._losses.rule,
             slots=self._run.slots,
             root=self._run.task_root,
         )
         if not tasks:
-            return self._run.nothing_new(stores)
+            return self._run.nothing_new(self._stores, self._losses.of_plan())
         done = self._run.done_by(tasks)
         files = self._run.collect([written for written, _ in done])
         archived = joined(one for _, some in done for one in some)
@@ -160,9 +180,10 @@ class _Brokers:
             on_corrupt=on_corrupt.value,
             stores=[
                 self._finished(number, store, files, archived)
-                for number, store in enumerate(stores)
+                for number, store in enumerate(self._stores)
             ],
             files=files,
+            damages_behind=self._losses.of_absent(),
         )
 
     def _begin(self, name: str, facts: BrokerFacts) -> StoreRun:
@@ -210,6 +231,7 @@ class _Brokers:
             start=min((one.start for one in found if one.record_count), default=0),
             end=max((one.end for one in found if one.record_count), default=0),
             queues=queues,
+            damages=self._losses.of_broker(store.name, queues),
             state_files=self._run.keep_state(number, contents),
         )
 

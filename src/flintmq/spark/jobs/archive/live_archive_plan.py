@@ -9,9 +9,8 @@ are refused.)
 """
 
 import hashlib
-import logging
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from flintmq.client.errors import TopicNotExistError
@@ -20,6 +19,7 @@ from flintmq.format.stored.pulled_records import decode_records
 from flintmq.model.message_queue import MessageQueue
 from flintmq.spark.errors import ArchiveError
 from flintmq.spark.jobs.archive.archive_manifest import QueueEnd, QueueRun
+from flintmq.spark.jobs.archive.live_archive_losses import RunLosses
 from flintmq.spark.jobs.archive.live_archive_state import BrokerFacts, ask_broker
 from flintmq.spark.live.cluster import Cluster
 from flintmq.spark.live.errors import FalseAnswerError, RefusedReadError, queue_text
@@ -29,26 +29,7 @@ from flintmq.spark.live.planning import KnownBounds, resolve
 from flintmq.spark.live.ranges import Loss, QueueRange, judge
 from flintmq.spark.options.offset_bounds import EARLIEST
 
-logger = logging.getLogger(__name__)
-
 _Known = Mapping[MessageQueue, QueueRun]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LossRule:
-    """What becomes of messages that are gone or damaged: an error, or a word in the log."""
-
-    allow_gap: bool
-    skips_damage: bool
-
-    def __call__(self, queue: MessageQueue, loss: Loss) -> None:
-        """Raise ArchiveError, or say what is missing."""
-        goes_on, advice = self.allow_gap, "allow_gap goes on without what is gone"
-        if loss.is_damage:
-            goes_on, advice = self.skips_damage, "on_corrupt=skip leaves it out"
-        if not goes_on:
-            raise ArchiveError(queue_text(queue), f"{loss.reason} ({advice})")
-        logger.warning("messages are missing: queue=%s reason=%s", queue_text(queue), loss.reason)
 
 
 class PlannedRange(NamedTuple):
@@ -116,7 +97,7 @@ class LivePlan(NamedTuple):
 
 
 async def plan_run(
-    cluster: Cluster, options: LiveOptions, known: _Known, rule: LossRule
+    cluster: Cluster, options: LiveOptions, known: _Known, losses: RunLosses
 ) -> LivePlan:
     """Return what is new in the queues that options choose; ``known`` is what the archive has.
 
@@ -125,7 +106,7 @@ async def plan_run(
         OptionError: a topic or queue that is named does not exist.
         UnreachableError: a broker is down, also one that was archived before.
     """
-    queues = await _present(cluster, options, known, rule)
+    queues = await _present(cluster, options, known, losses)
     homes = {queue.broker_name: queue for queue in queues}
     info = await cluster.info()
 
@@ -136,12 +117,12 @@ async def plan_run(
 
     # Before the ends: groups may not have read further than what is archived.
     facts = await each(homes.values(), ask)
-    ranges = await _RangePlanner(cluster, options, known, rule).of(queues)
+    ranges = await _RangePlanner(cluster, options, known, losses).of(queues)
     return LivePlan(dict(zip(homes, facts, strict=True)), ranges)
 
 
 async def _present(
-    cluster: Cluster, options: LiveOptions, known: _Known, rule: LossRule
+    cluster: Cluster, options: LiveOptions, known: _Known, losses: RunLosses
 ) -> list[MessageQueue]:
     """Return the queues that are there; for each that was archived and is not, tell why."""
     queues = await cluster.told_queues()
@@ -149,7 +130,7 @@ async def _present(
     for queue in absent:
         absence = await cluster.absence(queue, cluster.queues)
         if absence is not None:
-            rule(queue, Loss(known[queue].end, absence.value))
+            losses.absent(queue, Loss(known[queue].end, absence.value))
     if absent:
         # One that was restarted may be back, and the name server may know what its broker forgot.
         queues = await cluster.queues()
@@ -161,12 +142,12 @@ class _RangePlanner:
     """Decides for each queue where a run goes on and where it stops."""
 
     def __init__(
-        self, cluster: Cluster, options: LiveOptions, known: _Known, rule: LossRule
+        self, cluster: Cluster, options: LiveOptions, known: _Known, losses: RunLosses
     ) -> None:
         self._cluster = cluster
         self._options = options
         self._known = known
-        self._rule = rule
+        self._losses = losses
 
     async def of(self, queues: Collection[MessageQueue]) -> list[PlannedRange]:
         cluster = self._cluster
@@ -212,7 +193,7 @@ class _RangePlanner:
         loss = judge(start, begin, end)
         if loss is None:
             return start
-        self._rule(queue, loss)
+        self._losses.passed(queue, loss, start)
         return loss.resume
 
     async def _next(
@@ -223,7 +204,7 @@ class _RangePlanner:
         if difference is None:
             return self._judged(queue, run.end, begin, end), run.last
         reason = f"it is not the queue that was archived, but made anew: {difference}"
-        self._rule(queue, Loss(begin, reason))
+        self._losses.replaced(queue, Loss(begin, reason))
         found = await record_at(self._cluster, queue, begin) if begin < end else None
         # A topic that is made anew has all of its records behind those of the old one.
         if found and run.last and found.physical_offset <= run.last.physical_offset:
@@ -240,7 +221,50 @@ class _RangePlanner:
         if run.last is None:
             # Nothing stood before the place where the queue was first looked at.
             return f"it begins at {begin}, and began at {run.start}" if begin < run.start else None
-        return await _other_record(self._cluster, queue, run.last, begin)
+        if run.last.queue_offset >= begin:
+            return await _other_record(self._cluster, queue, run.last, begin)
+        # The last one has expired.  What follows it in its queue follows it in the log as well.
+        found = await record_at(self._cluster, queue, run.end) if begin <= run.end < end else None
+        if found is None or found.physical_offset > run.last.physical_offset:
+            return None
+        return f"its message at {run.end} lies before the one that was archived last"
+
+
+async def prove_logs(
+    cluster: Cluster, ranges: Iterable[PlannedRange], lasts: Mapping[str, QueueEnd]
+) -> None:
+    """Prove that brokers have the logs that were archived.
+
+    Topics come and go from run to run, so the queues of a run may all be new.  Records of two
+    logs have the same physical offsets, and no store can be restored from them.  ``lasts`` is, by
+    broker, the record that the archive has from the furthest place of its log.
+
+    Raises ArchiveError if a broker has another record there, or its log ends before.
+    """
+    homes = {planned.queue.broker_name: planned.queue for planned in ranges}
+    for broker in sorted(homes.keys() & lasts.keys()):
+        await _prove_log(cluster, homes[broker], lasts[broker])
+
+
+async def _prove_log(cluster: Cluster, home: MessageQueue, last: QueueEnd) -> None:
+    at = last.physical_offset
+    bounds = await cluster.log_bounds(home)
+    if bounds is None or at < bounds[0]:
+        return  # There is nothing to compare with any more.
+    record = await cluster.record_in_log(home, at) if at < bounds[1] else b""
+    if record is None or last.is_of(record):
+        return
+    if not record:
+        # It may have expired while it was asked for.
+        bounds = await cluster.log_bounds(home)
+        if bounds is None or at < bounds[0]:
+            return
+    found = f"the record at {at} of its log is not the one that was archived"
+    if at >= bounds[1]:
+        found = f"its log ends at {bounds[1]}, and the record at {at} was archived"
+    causes = "the log was cut back or emptied, or it is another broker of this name"
+    reason = f"{found}: {causes}; it needs another archive, unless it is a slave that is behind"
+    raise ArchiveError(f"broker {home.broker_name}", reason)
 
 
 async def prove_unchanged(

@@ -13,7 +13,8 @@ from flintmq.model.message_queue import MessageQueue
 from flintmq.spark.jobs.archive.archive_columns import ExactRows
 from flintmq.spark.jobs.archive.archive_manifest import QueueEnd
 from flintmq.spark.jobs.archive.archive_writer import WrittenFiles, write_rows
-from flintmq.spark.jobs.archive.live_archive_plan import LossRule, PlannedRange, queue_end
+from flintmq.spark.jobs.archive.live_archive_losses import LossRule
+from flintmq.spark.jobs.archive.live_archive_plan import PlannedRange, queue_end
 from flintmq.spark.live.fetch import AHEAD_COUNT_MAX, Fetched, IsRecord, RangeFetch
 from flintmq.spark.live.live_options import LiveOptions
 from flintmq.spark.live.live_rows import JoinedRecords, PulledRows, RangeRecords, Records

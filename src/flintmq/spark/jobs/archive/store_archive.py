@@ -44,7 +44,7 @@ from flintmq.spark.jobs.archive.archive_run import (
     counted,
 )
 from flintmq.spark.jobs.archive.archive_writer import WrittenFiles, write_rows
-from flintmq.spark.jobs.damages import Damages, DamageTally, added
+from flintmq.spark.jobs.damages import DamagedRange, Damages, DamageTally, added
 from flintmq.spark.jobs.log_damages import damages_behind
 from flintmq.spark.options.store_options import AccessPath, OnCorrupt, ReadOptions
 from flintmq.spark.rows.columns import MESSAGE
@@ -134,13 +134,18 @@ def archive_stores(spark: TaskSession, request: StoreArchiveRequest) -> ArchiveR
 def archived_messages(
     spark: SparkSession, archive: Path | str, *, last_run: int | None = None
 ) -> DataFrame:
-    """Return the rows of an archive, of the runs that count, or of those up to ``last_run``."""
+    """Return the rows of an archive, of the runs that count, or of those up to ``last_run``.
+
+    Raises:
+        ArchiveError: there is no archive, or its files are not those that the manifests name.
+    """
     target = ArchiveDirectory(Path(archive).resolve())
     if not target.exists():
         raise ArchiveError(str(archive), "there is no archive")
     manifests = [
         manifest for manifest in target.manifests() if last_run is None or manifest.run <= last_run
     ]
+    target.require_files(manifests)
     paths = [str(target.run_directory(manifest.run)) for manifest in manifests]
     if not paths:
         return spark.createDataFrame([], archive_schema())
@@ -184,7 +189,10 @@ class _Stores:
             topics=self._topics,
             on_corrupt=self._options.on_corrupt.value,
             stores=[
-                replace(self._finished(number, store, files), damages=damages[store.name])
+                replace(
+                    self._finished(number, store, files),
+                    damages=added([store.damages, damages[store.name]]),
+                )
                 for number, store in enumerate(stores)
             ],
             files=files,
@@ -207,14 +215,17 @@ class _Stores:
                 raise ArchiveError(str(self._run.root), reason)
 
     def _begin(self, directory: Path) -> tuple[StoreRun, Damages]:
-        """Return what is new in a store, without its counts, and what is damaged behind it."""
+        """Return what is new in a store, without its counts, and what is damaged behind it.
+
+        The damages of the store are what is gone before that.
+        """
         plan = StoreSplits(directory, self._options)
         log = LogFollower(directory, self._options)
         found = log.look()
         name, before = self._known(directory, plan.broker_name)
-        start = found.start
+        start, gap = found.start, Damages()
         if before:
-            start = self._go_on(directory, before, found)
+            start, gap = self._go_on(directory, before, found)
         with Regions(plan.layout.files) as regions:
             geometry = find_geometry(plan.layout, regions)
         run = StoreRun(
@@ -231,6 +242,7 @@ class _Stores:
             queue_file_size=plan.layout.queue_file_size,
             hash_slots=None if geometry is None else geometry.slots,
             index_entries=None if geometry is None else geometry.entries,
+            damages=gap,
         )
         return run, damages_behind(log, self._options)
 
@@ -245,8 +257,13 @@ class _Stores:
                 return name, before
         return broker_name or path, []
 
-    def _go_on(self, directory: Path, before: Sequence[StoreRun], found: LogRange) -> int:
-        """Return where the run before has ended; ArchiveError if this is not the same store."""
+    def _go_on(
+        self, directory: Path, before: Sequence[StoreRun], found: LogRange
+    ) -> tuple[int, Damages]:
+        """Return where to go on, and what is gone between there and the end of the run before.
+
+        ArchiveError if this is not the same store, or something is gone and that is not allowed.
+        """
         end = before[-1].end
         last = next((one.last for one in reversed(before) if one.last is not None), None)
         if last is not None and found.start <= last.physical_offset:
@@ -261,8 +278,10 @@ class _Stores:
                     "archived (allow_gap goes on without it)"
                 )
                 raise ArchiveError(str(directory), reason)
-            return found.start
-        return end
+            size = found.start - end
+            gap = DamagedRange(str(directory), end, size, "was deleted before it was archived")
+            return found.start, Damages(1, size, (gap,))
+        return end, Damages()
 
     def _require_record(self, directory: Path, last: LastRecord, done: str) -> None:
         """Raise ArchiveError if a log has another record than the one that was read."""

@@ -34,7 +34,7 @@ from flintmq.offline.layout import SizeOptions, StoreLayout, find_store
 from flintmq.offline.log_files import LogFiles
 from flintmq.offline.queue_extension import DIRECTORY_NAME as EXTENSION_NAME
 from flintmq.offline.queue_extension import has_extension, kept_filters
-from flintmq.offline.rebuild import SYNC_EACH_MAX, check_output
+from flintmq.offline.rebuild import check_output
 from flintmq.offline.regions import Regions
 from flintmq.offline.scan import LogScan, Progress
 from flintmq.offline.store_lock import hold_directory, refuse_running
@@ -73,6 +73,7 @@ from flintmq.spark.parallel_log.range_planning import (
 from flintmq.spark.parallel_log.range_walk import WalkRange
 from flintmq.spark.runtime.spark_session import TaskSession
 from flintmq.spark.runtime.stage_names import stage_name
+from flintmq.store.files.unsynced import are_many
 
 INDEX_ENTRIES_MIN: Final = 2
 """Entry zero of an index file is never used."""
@@ -288,7 +289,7 @@ class _Rebuild:
         for file, name in zip(self.index_files, self.index_names, strict=True):
             file.path.rename(views / "index" / name)
         # The tasks have synced the directories of the queues.
-        if len(topics) > SYNC_EACH_MAX:
+        if are_many(len(topics)):
             self._plan.layout.files.sync_below(views)
             return
         for topic in topics:

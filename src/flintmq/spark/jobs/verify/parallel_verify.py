@@ -315,7 +315,7 @@ class _Verification:
             report_log(layout, scan, findings)
         for result in sorted(checked, key=lambda result: result.task):
             findings.merge(result.findings)
-        check_checkpoint(layout, checkpoint, scan.end, findings)
+        check_checkpoint(layout, checkpoint, scan.flushed_end, findings)
         report.state_file_count = check_state_files(layout, findings)
         report.queue_count = sum(result.queue_count for result in checked)
         report.unit_count = sum(result.unit_count for result in checked)
