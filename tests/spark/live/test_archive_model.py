@@ -440,3 +440,22 @@ def test_what_expires_before_it_is_archived_is_counted(
                     kept.world.change()
                 kept.run_over_gaps()
             assert not check_archive(inline_spark(), kept.target.root).problems
+
+
+def test_a_queue_without_records_is_known_by_where_it_began_behind_a_gap(
+    runner: VirtualTime, quick_directory: Path
+) -> None:
+    with life(quick_directory, 0) as root:
+        kept = Archive(root, 0, runner, allow_gap=True)
+        broker = kept.world.cluster.brokers[BROKERS[0]]
+        broker.make("late", 1)
+        for is_expired in (False, True):
+            if is_expired:
+                broker.append("late", 0, 1)
+                broker.expire("late", 0, 1)
+            broker.append("a", 0, 1)  # Without anything new there is no manifest.
+            kept.run_with_gaps()
+        broker.delete("late")
+        broker.make("late", 1)
+        broker.append("late", 0, 3)
+        kept.run_with_gaps()

@@ -128,7 +128,8 @@ def _last_records(run: ArchiveRun) -> dict[str, QueueEnd]:
 def _known_queues(run: ArchiveRun) -> dict[MessageQueue, QueueRun]:
     """Return what is known of each queue since the last run that has looked at it.
 
-    A queue of which nothing was archived yet is known by where it began at the first look.
+    A queue of which nothing was archived yet is known by where it began: at the first look, or
+    behind the last gap.
     """
     found: dict[MessageQueue, QueueRun] = {}
     for manifest in run.known:
@@ -136,8 +137,11 @@ def _known_queues(run: ArchiveRun) -> dict[MessageQueue, QueueRun]:
             for one in store.queues or ():
                 queue = MessageQueue(one.topic, store.name, one.queue_id)
                 before = found.get(queue)
-                is_bare = before is not None and before.last is None and one.last is None
-                found[queue] = replace(one, start=before.start) if before and is_bare else one
+                if before is not None and before.last is one.last is None:
+                    went_on = one.start == before.end
+                    found[queue] = replace(one, start=before.start) if went_on else one
+                else:
+                    found[queue] = one
     return found
 
 
