@@ -18,7 +18,11 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PYTHONS: Final = ("3.11", "3.12", "3.13")
+PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")
+
+_VERSION_LIMIT: Final = re.compile(
+    r" ; python_full_version (?P<sign><|>=) '(?P<version>[0-9.]+)'(?= )"
+)
 
 SOURCE_ONLY: Final = {"pyspark": "Spark publishes a source archive, which is Python and Java"}
 """Packages without wheels that need no compiler all the same, and why."""
@@ -62,19 +66,32 @@ def pinned(lock: str) -> Iterator[tuple[str, str]]:
         yield name[0].lower(), entry
 
 
-def wheel_requirements(lock: str) -> str:
-    """Return a lock file without the packages that have no wheels, and those of one platform."""
-    kept = [
-        entry
-        for name, entry in pinned(lock)
-        if name not in SOURCE_ONLY and "platform_machine" not in entry.partition("\n")[0]
-    ]
+def wheel_requirements(lock: str, python: str) -> str:
+    """Return what a lock file has for a Python, as pip is asked for it.
+
+    It lacks packages that have no wheels, and those of one platform.  pip judges by the Python that
+    it runs on, so what an entry says of versions is judged here.
+    """
+    kept = []
+    for name, entry in pinned(lock):
+        first, line_end, rest = entry.partition("\n")
+        if name in SOURCE_ONLY or "platform_machine" in first:
+            continue
+        if limit := _VERSION_LIMIT.search(first):
+            if (_number(python) < _number(limit["version"])) != (limit["sign"] == "<"):
+                continue
+            first = first.replace(limit[0], "")
+        kept.append(first + line_end + rest)
     return "\n".join(kept) + "\n"
+
+
+def _number(python: str) -> tuple[int, ...]:
+    return tuple(map(int, python.split(".")))
 
 
 def problem_of(platform: Platform, lock: str, python: str) -> str:
     """Return what pip finds no wheel for, on a platform with a Python; nothing if all is there."""
-    text = wheel_requirements((ROOT / "requirements" / f"{lock}.lock").read_text())
+    text = wheel_requirements((ROOT / "requirements" / f"{lock}.lock").read_text(), python)
     tags = [part for tag in platform.tags for part in ("--platform", tag)]
     with tempfile.TemporaryDirectory(prefix="flintmq-wheels-") as work:
         requirements = Path(work, "requirements.txt")
@@ -82,6 +99,7 @@ def problem_of(platform: Platform, lock: str, python: str) -> str:
         done = subprocess.run(
             [sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--no-deps",
              "--disable-pip-version-check", "--only-binary", ":all:", "--require-hashes",
+             "--ignore-requires-python",  # pip compares with the Python that it runs on.
              "--implementation", "cp", "--python-version", python, *tags,
              "--target", str(Path(work, "nowhere")), "-r", str(requirements)],
             capture_output=True, text=True, check=False, env=os.environ,

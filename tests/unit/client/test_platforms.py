@@ -76,7 +76,14 @@ def test_page_package_and_tool_name_the_same() -> None:
 def test_all_that_is_pinned_is_asked_for_but_what_has_no_wheels(lock: str) -> None:
     text = (PROJECT / "requirements" / f"{lock}.lock").read_text()
     names = {name for name, _ in pinned(text)}
-    asked = {name for name, _ in pinned(wheel_requirements(text))}
+    asked = {name for python in PYTHONS for name, _ in pinned(wheel_requirements(text, python))}
     assert len(names) > 5
     assert names - asked <= SOURCE_ONLY.keys()
     assert text.count("--hash=") >= len(names)
+
+
+def test_a_package_that_only_older_pythons_need_is_asked_for_them_alone() -> None:
+    lock = "old==1 ; python_full_version < '3.14' \\\n  --hash=a\nnew==2 \\\n  --hash=b\n"
+    asked = {python: wheel_requirements(lock, python) for python in ("3.9", "3.13", "3.14")}
+    assert asked["3.9"] == asked["3.13"] == "old==1 \\\n  --hash=a\nnew==2 \\\n  --hash=b\n"
+    assert asked["3.14"] == "new==2 \\\n  --hash=b\n"
