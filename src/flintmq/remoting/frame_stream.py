@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from flintmq.format.wire.command import decode_command
 from flintmq.format.wire.frame import FrameDecoder, LargeFrame
 from flintmq.format.wire.remoting_errors import RemoteProtocolError
 from flintmq.remoting.fair_turns import LARGE_HEADER_WEIGHT, PLAIN_HEADER_SIZE, SLICE_BODY_SIZE
@@ -266,8 +267,10 @@ class FrameStream(asyncio.Protocol, ABC):
 
     def _join(self, frame: LargeFrame) -> Iterator[Frame]:
         """Have a frame joined by a thread; return what yields it when that is done."""
-        joining = self._loop.run_in_executor(None, frame.joined)
+        joining = self._loop.run_in_executor(None, frame.joined, decode_command)
         self.wait_for(joining)
+        # If the connection ends before, nobody asks any more.
+        joining.add_done_callback(lambda joined: joined.cancelled() or joined.exception())
         return (joining.result() for _ in range(1))
 
     def wait_for(self, work: asyncio.Future[Any]) -> None:

@@ -169,3 +169,24 @@ def test_a_large_frame_of_an_impossible_header_is_refused_at_its_start() -> None
             with pytest.raises(FrameError):  # noqa: PT012 - either of the two may raise
                 list(decoder.frames(start[:cut]))
                 list(decoder.frames(start[cut:] + bytes(100)))
+
+
+def test_the_body_of_a_frame_that_is_refused_by_its_header_is_never_joined() -> None:
+    partial = PartialFrame(frame_size=3 * TAIL_SIZE_MAX, body_at=9)
+    for _ in range(3):
+        partial.add(bytes(TAIL_SIZE_MAX))
+    seen: list[bytes] = []
+
+    def refuse(head: bytes) -> None:
+        seen.append(head)
+        raise ValueError("no such header")
+
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="no such header"):
+        partial.split(refuse)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert seen == [bytes(9)]
+    assert partial.piece_count == 0
+    # The first piece is cut behind the header.
+    assert peak < 2 * TAIL_SIZE_MAX

@@ -2,7 +2,7 @@
 
 import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import pytest
@@ -24,10 +24,12 @@ class Joining:
         self.may_go_on.set()
         split = PartialFrame.split
 
-        def noted(partial: PartialFrame) -> tuple[bytes, bytes]:
+        def noted(
+            partial: PartialFrame, check: Callable[[bytes], object] | None = None
+        ) -> tuple[bytes, bytes]:
             self.threads.append(threading.get_ident())
             assert self.may_go_on.wait(30)
-            return split(partial)
+            return split(partial, check)
 
         monkeypatch.setattr(PartialFrame, "split", noted)
 
@@ -87,6 +89,30 @@ async def test_a_peer_may_leave_while_its_frame_is_joined(joining: Joining) -> N
         assert (await other.receive()).body == b"as ever"
         assert server.half_frames is not None
         assert server.half_frames.total_size == 0
+
+
+@pytest.mark.parametrize("is_awaited", [True, False])
+async def test_a_large_frame_with_a_wrong_header_ends_its_connection(
+    joining: Joining, is_awaited: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    wire = bytearray(encode_command(request(1, LARGE)))
+    wire[8:12] = b"nope"
+    async with serving() as server:
+        joining.may_go_on.clear()
+        async with RawClient.connect(server.ports[0]) as peer:
+            peer.writer.write(wire)
+            await eventually(lambda: len(joining.threads) == 1)
+            if is_awaited:
+                joining.may_go_on.set()
+                await eventually(lambda: not server.connections)
+        await eventually(lambda: not server.connections)
+        joining.may_go_on.set()
+        assert server.half_frames is not None
+        assert server.half_frames.total_size == 0
+    gc.collect()
+    # Nobody is told of an error that nobody waits for any more.
+    told = [record.levelname for record in caplog.records]
+    assert told == (["WARNING"] if is_awaited else [])
 
 
 async def test_what_a_peer_left_unfinished_goes_with_its_connection() -> None:

@@ -75,6 +75,7 @@ class SlowWay:
         """Let nobody wait any more: a broker that stops does not."""
         self._is_open.set()
 
+
 COUNT_MAX: Final = 1024
 """How many may wait.  They are unpacked one by one, and small bodies grow most: the last of very
 many would be answered long after its producer has given up and sent it again."""

@@ -14,7 +14,7 @@ Of the limit on frames RocketMQ counts the size field too.
 
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Final, NamedTuple, NoReturn
 
@@ -77,10 +77,19 @@ class LargeFrame(Frame):
         frame.partial = partial
         return frame
 
-    def joined(self) -> Frame:
-        """Return the frame in one piece; once only."""
-        head, body = self.partial.split()
-        return Frame(HeaderType(head[_SIZE.size]), head[PREFIX_SIZE:], body)
+    def joined(self, check: Callable[[Frame], object] | None = None) -> Frame:
+        """Return the frame in one piece; once only.
+
+        ``check`` gets it without its body first.  If it raises, the body is never joined: as one
+        piece it could only be given back at once, with everybody waiting meanwhile.
+        """
+        head, body = self.partial.split(None if check is None else lambda head: check(_of(head)))
+        return _of(head, body)
+
+
+def _of(head: bytes, body: bytes = b"") -> Frame:
+    """Return the frame whose bytes before the body are given."""
+    return Frame(HeaderType(head[_SIZE.size]), head[PREFIX_SIZE:], body)
 
 
 class FrameDecoder:

@@ -7,7 +7,10 @@ reserved for what a peer has only announced.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PIECE_SIZE_MIN: Final = 16 << 10
 """Bytes of a chunk that is kept as it came: an object of its own costs little beside them."""
@@ -64,8 +67,11 @@ class PartialFrame:
             self._pieces.append(bytes(self._tail))
             self._tail = bytearray()
 
-    def split(self) -> tuple[bytes, bytes]:
-        """Return the whole frame up to its body, and the body; nothing is held then."""
+    def split(self, check: Callable[[bytes], object] | None = None) -> tuple[bytes, bytes]:
+        """Return the whole frame up to its body, and the body; nothing is held then.
+
+        ``check`` may raise because of what comes before the body, which is not joined then.
+        """
         assert self.is_whole
         pieces = self._take()
         head: list[bytes] = []
@@ -77,11 +83,15 @@ class PartialFrame:
                 pieces[number] = piece[len(head[-1]) :]
                 break
         del pieces[:number]
-        whole = b"".join(head), b"".join(pieces)
-        # To give back as much memory takes long too, and in between others may have their turn.
-        while pieces:
-            pieces.pop()
-        return whole
+        start = b"".join(head)
+        try:
+            if check is not None:
+                check(start)
+            return start, b"".join(pieces)
+        finally:
+            # To give back so much memory takes long too, and in between others may have their turn.
+            while pieces:
+                pieces.pop()
 
     def joined(self, chunk: bytes) -> bytes:
         """Return what is there and a chunk behind it; nothing is held then."""
