@@ -2,6 +2,8 @@
 
 import io
 import os
+import socket
+import socketserver
 import stat
 import subprocess
 import sys
@@ -16,7 +18,7 @@ from flintmq.spark.runtime.failures import REASON_LENGTH_MAX, reason_of
 from flintmq.spark.runtime.java_runtime import JavaRuntimeError, require_java
 from flintmq.spark.runtime.session_settings import SessionError, SessionSettings, is_local
 from flintmq.spark.runtime.shipping import package_zip, zip_content
-from flintmq.spark.runtime.spark_session import job_session
+from flintmq.spark.runtime.spark_session import job_session, log_errors
 from tests.kits.spark.light_spark import light_java
 
 
@@ -121,7 +123,7 @@ PROGRAM = """
 import os, sys
 from pathlib import Path
 from flintmq.spark.runtime.session_settings import SessionSettings
-from flintmq.spark.runtime.spark_session import job_session
+from flintmq.spark.runtime.spark_session import job_session, log_errors
 
 settings = SessionSettings(parallelism=1, conf={"spark.driver.extraJavaOptions": sys.argv[1]})
 with job_session(settings) as spark:
@@ -226,3 +228,23 @@ def test_the_zip_runs_where_the_package_is_not_installed(tmp_path: Path) -> None
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert done.stdout == f"{package}/flintmq/__init__.py flintmq\n"
+
+
+# -- errors of PySpark's own server ------------------------------------------------------------
+
+
+class FailingHandler(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        raise EOFError("Java is gone")
+
+
+def test_errors_of_a_server_go_into_the_log_and_not_to_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log_file = tmp_path / "spark.log"
+    with socketserver.TCPServer(("127.0.0.1", 0), FailingHandler) as server:
+        log_errors(server, log_file)
+        with socket.create_connection(("127.0.0.1", server.server_address[1])):
+            server.handle_request()
+    assert "EOFError: Java is gone" in log_file.read_text()
+    assert capsys.readouterr() == ("", "")

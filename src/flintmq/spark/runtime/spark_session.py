@@ -8,10 +8,12 @@ import logging
 import os
 import shutil
 import signal
+import socketserver
 import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -119,7 +121,22 @@ def _start(
     with _sigint_kept():
         context = SparkContext(conf=spark_conf, gateway=gateway)
     stack.callback(_stop, context)
+    log_errors(_accumulators_of(context), log_file)
     return context
+
+
+def log_errors(server: socketserver.BaseServer, log_file: Path) -> None:
+    """Write errors of a server into a file; by itself it prints them.
+
+    PySpark's server for accumulators takes it for an error that Java is gone, and a signal at the
+    terminal may end Java before this process hears of it.
+    """
+
+    def log(request: object, peer: object) -> None:
+        with log_file.open("a") as output:
+            traceback.print_exc(file=output)
+
+    setattr(server, "handle_error", log)  # noqa: B010 - a method is not assigned to
 
 
 @contextmanager
@@ -143,9 +160,6 @@ def _ended_by_interrupt(context: SparkContext) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
-        # The server for accumulators would print that Java has left it.
-        accumulators: Any = context._accumulatorServer
-        accumulators.shutdown()
         _end_java(_java_of(context))
         raise
 
@@ -154,7 +168,15 @@ def _stop(context: SparkContext) -> None:
     if _is_java_running(context):
         context.stop()
     else:
+        _accumulators_of(context).shutdown()
         SparkContext._active_spark_context = None
+
+
+def _accumulators_of(context: SparkContext) -> socketserver.BaseServer:
+    """Return the server that tasks send their counts to."""
+    server: Any = context
+    accumulators: socketserver.BaseServer = server._accumulatorServer
+    return accumulators
 
 
 def _java_of(context: SparkContext) -> "subprocess.Popen[bytes]":
