@@ -1,6 +1,7 @@
 """Sends that find no next file in the log wait in their order, and nobody else does."""
 
 import asyncio
+import itertools
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ from flintmq.format.wire.headers.offsets import QueueBoundRequest
 from flintmq.format.wire.headers.send import SendMessageResponse
 from flintmq.remoting.refusal_counts import STUCK_DISK
 from flintmq.store.append_group import batch_items
+from flintmq.store.appending import appender
 from flintmq.store.files.local_files import LocalFiles
 from flintmq.testing import ManualClock
 from tests.kits.broker.broker_kit import (
@@ -214,6 +216,8 @@ async def test_a_large_batch_waits_as_it_was_prepared_and_is_not_overtaken(
         ]
         late = here.broker.context.late_sends
         await eventually(lambda: late.count == 23)
+        # Whatever had to be prepared from now on would never be ready.
+        monkeypatch.setattr(appender, "prepare_batch", lambda *_: itertools.repeat(None))
         files.may_make.set()
         answers = [await one for one in sends]
         assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
