@@ -153,9 +153,9 @@ def kinds(address: str) -> dict[str, BadPeers]:
     }
 
 
-async def measure(server: Server, little: Connection, seconds: float) -> Waits:
+async def measure(server: Server, address: str, little: Connection, seconds: float) -> Waits:
     """Return what the healthy client waits in some seconds."""
-    little.send(True)
+    little.send(address)
     await asyncio.to_thread(little.recv)
     await asyncio.sleep(seconds)
     memory = server.memory_mib
@@ -170,13 +170,14 @@ async def measure_all(
     """Return the waits alone, and beside each kind."""
     await server.ask(RequestCode.SEND_MESSAGE_V2, send_header(TOPIC), LARGE_BODY)
     os.nice(LOWEST_PRIORITY)
-    await measure(server, little, seconds)  # A broker loads machine code in its first seconds.
-    found = {"nobody": await measure(server, little, seconds)}
+    # A broker loads machine code in its first seconds.
+    await measure(server, address, little, seconds)
+    found = {"nobody": await measure(server, address, little, seconds)}
     for name, peers in kinds(address).items():
         console.print(f"measuring: {name}")
         async with peers.at_work():
             await asyncio.sleep(1)
-            found[name] = await measure(server, little, seconds)
+            found[name] = await measure(server, address, little, seconds)
     await server.client.close()
     return found
 
@@ -191,7 +192,7 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory(prefix="flintmq-bad-peers-") as work,
         serving(Path(work, "data"), "--log-level=error", small=False) as group,
-        little_client(group.brokers[0]) as little,
+        little_client() as little,
     ):
         address = group.brokers[0]
         server = Server(group.pid, address)

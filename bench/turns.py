@@ -46,6 +46,8 @@ CHECK_INTERVAL_MS: Final = 4000
 LOG_FILE_SIZE: Final = 16 << 20
 ROLL_COUNT: Final = 8
 LARGE_BODY: Final = bytes(1 << 20)
+LARGE_BATCH: Final = 16_000
+LARGE_BATCH_COUNT: Final = 20
 RETENTION_TIMEOUT_S: Final = 120
 OFFSETS_WRITTEN_S: Final = 6
 """A little longer than offsets wait to be written."""
@@ -81,10 +83,13 @@ class Waits(NamedTuple):
     long_turns: int
 
 
-async def _ask_for_little(address: str, orders: Connection) -> None:
-    """Ask for the end of a queue between two orders, and tell how long each answer took."""
+async def _ask_for_little(orders: Connection) -> None:
+    """Ask for the end of a queue between two orders, and tell how long each answer took.
+
+    An order to begin is the address of a broker.
+    """
     client, header = RemotingClient(), QueueBoundRequest(topic="hot", queue_id=0)
-    while await asyncio.to_thread(orders.recv):
+    while address := await asyncio.to_thread(orders.recv):
         waits: list[float] = []
         while not orders.poll():
             asked = time.perf_counter()
@@ -98,20 +103,20 @@ async def _ask_for_little(address: str, orders: Connection) -> None:
     await client.close()
 
 
-def _run_little(address: str, orders: Connection) -> None:
-    asyncio.run(_ask_for_little(address, orders))
+def _run_little(orders: Connection) -> None:
+    asyncio.run(_ask_for_little(orders))
 
 
 @contextlib.contextmanager
-def little_client(address: str) -> Iterator[Connection]:
+def little_client() -> Iterator[Connection]:
     """Run the client that asks for little: what the other one does must not hold it up."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_run_little, args=(address, theirs))
+    process = context.Process(target=_run_little, args=(theirs,))
     process.start()
     try:
         yield ours
-        ours.send(False)
+        ours.send("")
         process.join()
     finally:
         process.kill()
@@ -247,12 +252,21 @@ class Turns:
         await self._all([lambda: self.ask(code, header, b"x")] * self._amounts.halves)
         await asyncio.sleep(2 * CHECK_INTERVAL_MS / 1000)
 
+    async def large_batches(self) -> None:
+        """Send batches of very many small messages, each with a few keys."""
+        texts = "UNIQ_KEY\x01{0:032}\x02KEYS\x01a{0} b{0}\x02"
+        body = encode_batch(
+            [BatchItem(0, b"x" * 10, texts.format(n).encode()) for n in range(LARGE_BATCH)]
+        )
+        header, code = send_header("hot", batch=True), RequestCode.SEND_BATCH_MESSAGE
+        await self._all([lambda: self.ask(code, header, body)] * LARGE_BATCH_COUNT)
+
     # -- measuring ---------------------------------------------------------------------------
 
     async def measure(self, much: Callable[[], Awaitable[None]]) -> Waits:
         """Ask for much and, all the while, for little."""
         before = await self._long_turns()
-        self._little.send(True)
+        self._little.send(self._address)
         await asyncio.to_thread(self._little.recv)
         began = time.perf_counter()
         await much()
@@ -301,15 +315,42 @@ async def measure_all(
     return found, counted
 
 
-def measure_stalls(amounts: Amounts, console: Console) -> tuple[dict[str, Waits], str]:
-    """Run a broker of its own; return the waits by cause, and the causes that it has counted."""
-    sets = [f"--set={key}={value}" for key, value in SETTINGS.items()]
+async def measure_large_batches(address: str, little: Connection) -> tuple[Waits, str]:
+    """Return the waits beside large batches that come to a broker that has just started."""
+    turns = Turns(address, AMOUNTS, little)
+    found = await turns.measure(turns.large_batches)
+    counted = (await turns.runtime_info())["longTurnCauses"]
+    await turns.close()
+    return found, counted
+
+
+@contextlib.contextmanager
+def broker_of_its_own(settings: Mapping[str, object]) -> Iterator[str]:
+    """Run a broker; yield its address."""
+    sets = [f"--set={key}={value}" for key, value in settings.items()]
     with (
         tempfile.TemporaryDirectory(prefix="flintmq-turns-") as work,
         serving(Path(work, "data"), "--log-level=warning", *sets, small=False) as group,
-        little_client(group.brokers[0]) as little,
     ):
-        return asyncio.run(measure_all(group.brokers[0], amounts, little, console))
+        yield group.brokers[0]
+
+
+def measure_stalls(amounts: Amounts, console: Console) -> tuple[dict[str, Waits], str]:
+    """Run brokers; return the waits by cause, and the causes that they have counted."""
+    found, counted = {}, []
+    with little_client() as little:
+        name = f"{LARGE_BATCH_COUNT} batches of {LARGE_BATCH} messages"
+        for what, machine_code in (("right after a start", True), ("without machine code", False)):
+            console.print(f"measuring: {name} {what}")
+            settings = {"longTurnMillis": 20, "machineCode": str(machine_code).lower()}
+            with broker_of_its_own(settings) as address:
+                found[f"{name} {what}"], causes = asyncio.run(
+                    measure_large_batches(address, little)
+                )
+                counted.append(causes)
+        with broker_of_its_own(SETTINGS) as address:
+            others, causes = asyncio.run(measure_all(address, amounts, little, console))
+    return found | others, "; ".join(filter(None, [*counted, causes]))
 
 
 def stalls_table(found: Mapping[str, Waits], counted: str) -> Table:

@@ -14,7 +14,7 @@ from flintmq.broker.sending.received_properties import received_properties
 from flintmq.broker.sending.stored_answer import stored_header
 from flintmq.format.errors import BatchError
 from flintmq.format.message_id import encode_offset_id
-from flintmq.format.stored.batch import BatchItem, decode_batch, encode_batch, join_properties
+from flintmq.format.stored.batch import BatchItem, encode_batch, join_properties, walk_batch
 from flintmq.format.stored.consume_queue import ConsumeQueueUnit
 from flintmq.format.stored.dispatch_fields import dispatch_fields
 from flintmq.format.stored.index_file import (
@@ -171,7 +171,7 @@ def messages_of(send: Send) -> list[tuple[int, bytes, bytes]]:
         return [(send.target.flag, send.body, stored_text)]
     return [
         (item.flag, item.body, join_properties(item.properties, stored_text))
-        for item in decode_batch(send.body)
+        for item in walk_batch(send.body)
     ]
 
 
@@ -343,7 +343,7 @@ def holds_boundary(send: Send) -> bool:
     if not send.target.is_batch:
         return False
     try:
-        items = decode_batch(send.body)
+        items = list(walk_batch(send.body))
     except BatchError:
         return False
     return any(b"\0\x02" in item.properties + b"\x02" for item in items)

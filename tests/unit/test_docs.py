@@ -31,7 +31,7 @@ from flintmq.format.message_id import (
     encode_offset_id,
 )
 from flintmq.format.properties import decode_properties, encode_properties
-from flintmq.format.stored.batch import BatchItem, decode_batch, encode_batch
+from flintmq.format.stored.batch import BatchItem, encode_batch, walk_batch
 from flintmq.format.stored.checkpoint import MARKER, decode_checkpoint, encode_checkpoint
 from flintmq.format.stored.consume_queue import PRE_BLANK, UNIT_SIZE, read_units
 from flintmq.format.stored.consume_queue_ext import END_MARK, decode_ext_unit
@@ -285,7 +285,7 @@ def _blank_case() -> Case:
 def _batch_case() -> Case:
     parts = []
     at = 0
-    for item in decode_batch(BATCH_BODY):
+    for item in walk_batch(BATCH_BODY):
         size = 22 + len(item.body) + len(item.properties)
         values = _with_lengths(item._asdict(), size=size, magic=0, body_crc=0)
         parts.append(Part(at, "batch-item", values))

@@ -38,6 +38,7 @@ from flintmq.broker.turn_watchdog import TurnWatchdog
 from flintmq.broker.waiting.cold_loads import ColdLoads
 from flintmq.broker.waiting.durable_puts import DurablePuts
 from flintmq.broker.waiting.held_pulls import HeldPulls
+from flintmq.broker.waiting.large_batches import LargeBatches
 from flintmq.broker.waiting.late_sends import LateSends
 from flintmq.broker.waiting.packed_sends import PackedSends
 from flintmq.broker.waiting.replicated_puts import ReplicatedPuts
@@ -164,7 +165,7 @@ async def run_broker(
         await stack.enter_async_context(exposed.showing(context, server, registrar))
         stack.push_async_callback(_drain_puts, context)
         stack.callback(context.late_sends.close)
-        stack.push_async_callback(context.packed_sends.close)
+        stack.push_async_callback(_store_prepared, context)
         stack.callback(context.held.close)
         if context.is_slave:
             context.replica = await stack.enter_async_context(_follow_master(context))
@@ -174,6 +175,12 @@ async def run_broker(
         await registrar.start()
         logger.info("broker ready: address=%s store=%s", context.address, store_config.root)
         yield Broker(context, server, exposed.address)
+
+
+async def _store_prepared(context: BrokerContext) -> None:
+    """Have batches stored that are still unpacked or prepared."""
+    await context.packed_sends.close()
+    await context.large_batches.close()
 
 
 async def _opened(open_store: Callable[[], MessageStore]) -> MessageStore:
@@ -222,18 +229,29 @@ def _live_config(
     return live
 
 
-def _make_context(
-    live: LiveConfig[BrokerConfig], store: MessageStore, filters: FilterTable, levels: LogLevels
-) -> BrokerContext:
-    directory, clock, config = store.config.root / "config", store.clock, live.current
+def _follow_settings(
+    live: LiveConfig[BrokerConfig], store: MessageStore, levels: LogLevels
+) -> None:
+    """Have settings obeyed that are changed while the broker runs."""
 
     def changed(config: BrokerConfig, _: frozenset[str]) -> None:
         store.reconfigure(with_live_values(store.config, config))
         levels.apply(config.log_levels)
 
-    levels.apply(config.log_levels)
+    levels.apply(live.current.log_levels)
     live.on_change = changed
     live.check = lambda config: changed_while_open(store.config, config)
+
+
+def _make_context(
+    live: LiveConfig[BrokerConfig], store: MessageStore, filters: FilterTable, levels: LogLevels
+) -> BrokerContext:
+    directory, clock, config = store.config.root / "config", store.clock, live.current
+
+    def dispatch() -> None:
+        context.dispatch()
+
+    _follow_settings(live, store, levels)
 
     def state(name: str) -> StateFile:
         return StateFile(directory / name, files=store.files)
@@ -267,7 +285,7 @@ def _make_context(
         live_config=live,
         clock=clock,
         store=store,
-        puts=_make_puts(store, slaves, lambda: context.dispatch()),
+        puts=_make_puts(store, slaves, dispatch),
         topics=topics,
         groups=groups,
         offsets=offsets,
@@ -279,8 +297,9 @@ def _make_context(
         locks=QueueLocks(config.lock_expiry_ms),
         held=held,
         cold_loads=ColdLoads(),
-        late_sends=LateSends(store, dispatch=lambda: context.dispatch()),
-        packed_sends=PackedSends(dispatch=lambda: context.dispatch()),
+        late_sends=LateSends(store, dispatch=dispatch),
+        packed_sends=PackedSends(dispatch=dispatch, stored=lambda: context.large_batches.stored()),
+        large_batches=LargeBatches(turns, store.prepare_batch, dispatch=dispatch),
         slaves=slaves,
         statistics=statistics,
         daily=DailyTotals(statistics, now_ms=clock.now_ms),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from flintmq.broker.waiting.cold_loads import ColdLoads
     from flintmq.broker.waiting.durable_puts import DurablePuts
     from flintmq.broker.waiting.held_pulls import HeldPulls
+    from flintmq.broker.waiting.large_batches import LargeBatches
     from flintmq.broker.waiting.late_sends import LateSends
     from flintmq.broker.waiting.packed_sends import PackedSends
     from flintmq.remoting.fair_turns import FairTurns, Steps
@@ -64,6 +65,7 @@ class BrokerContext:
     cold_loads: ColdLoads
     late_sends: LateSends
     packed_sends: PackedSends
+    large_batches: LargeBatches
     slaves: SlaveTable
     statistics: BrokerStatistics
     daily: DailyTotals

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from flintmq.format.stored.record import Record
     from flintmq.model.message import PutMessage
     from flintmq.store.append_group.sends import AppendGroup, AppendPosition, Sends
+    from flintmq.store.appending.batch_preparation import PreparedBatch
     from flintmq.store.appending.group_appender import NotAppended
     from flintmq.store.arrivals import ArrivalListener
     from flintmq.store.assembly import StoreComponents
@@ -190,6 +191,16 @@ class MessageStore:
     def put_batch(self, batch: MessageBatch) -> PutResult:
         """Append all messages of a batch, or none."""
         return self._writer.put_batch(batch)
+
+    def prepare_batch(
+        self, batch: MessageBatch
+    ) -> Generator[None, None, PreparedBatch | PutResult]:
+        """Make a large batch ready to be put, in steps; see `StoreWriter.prepare_batch`."""
+        return self._writer.prepare_batch(batch)
+
+    def put_prepared(self, prepared: PreparedBatch) -> PutResult:
+        """Append all messages of a batch that was made ready, or none."""
+        return self._writer.put_prepared(prepared)
 
     @property
     def is_next_file_late(self) -> bool:

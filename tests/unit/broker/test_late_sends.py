@@ -1,6 +1,7 @@
 """Sends that find no next file in the log wait in their order, and nobody else does."""
 
 import asyncio
+import itertools
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,9 +17,18 @@ from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.headers.offsets import QueueBoundRequest
 from flintmq.format.wire.headers.send import SendMessageResponse
 from flintmq.remoting.refusal_counts import STUCK_DISK
+from flintmq.store.append_group import batch_items
+from flintmq.store.appending import appender
 from flintmq.store.files.local_files import LocalFiles
 from flintmq.testing import ManualClock
-from tests.kits.broker.broker_kit import SMALL, START_MS, Site, Wire, eventually
+from tests.kits.broker.broker_kit import (
+    SMALL,
+    START_MS,
+    Site,
+    Wire,
+    eventually,
+    send_header,
+)
 
 FILE_SIZE: Final = 8192
 BODY: Final = b"x" * 1500
@@ -188,3 +198,30 @@ async def test_a_send_that_waited_and_then_made_its_topic_is_answered_when_the_t
         assert not done
         may_save.set()
         assert (await made).code == ResponseCode.SUCCESS
+
+
+async def test_a_large_batch_waits_as_it_was_prepared_and_is_not_overtaken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with slow_site(tmp_path, machineCode="false") as (here, files):
+        wire = await here.client()
+        sends = await fill_until_late(here, files, wire)
+        monkeypatch.setattr(batch_items, "LARGE_BATCH_SIZE", 100)
+        monkeypatch.setattr(batch_items, "LARGE_BATCH_COUNT", 2)
+        body = encode_batch([BatchItem(0, b"x%d" % number, b"") for number in range(50)])
+        header = send_header("T", batch=True)
+        sends += [
+            asyncio.create_task(wire.call(RequestCode.SEND_BATCH_MESSAGE, header, body)),
+            asyncio.create_task(wire.send_raw("T", BODY)),
+        ]
+        late = here.broker.context.late_sends
+        await eventually(lambda: late.count == 23)
+        # Whatever had to be prepared from now on would never be ready.
+        monkeypatch.setattr(appender, "prepare_batch", lambda *_: itertools.repeat(None))
+        files.may_make.set()
+        answers = [await one for one in sends]
+        assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
+        before, batch, after = (
+            SendMessageResponse.decode(answer.ext_fields).queue_offset for answer in answers[-3:]
+        )
+        assert (batch, after) == (before + 1, before + 51)

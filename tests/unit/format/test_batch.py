@@ -1,7 +1,7 @@
 import pytest
 
 from flintmq.format.errors import BatchError, RecordTooLargeError
-from flintmq.format.stored.batch import BatchItem, decode_batch, encode_batch, join_properties
+from flintmq.format.stored.batch import BatchItem, encode_batch, join_properties, walk_batch
 
 ITEMS = [BatchItem(0, b"b1", b"TAGS\x01TagA"), BatchItem(7, b"b2", b"")]
 BODY = bytes.fromhex(
@@ -12,19 +12,19 @@ BODY = bytes.fromhex(
 
 def test_a_batch_is_written_and_read_as_java_clients_send_it() -> None:
     assert encode_batch(ITEMS) == BODY
-    assert decode_batch(BODY) == ITEMS
-    assert decode_batch(memoryview(BODY)) == ITEMS
-    assert decode_batch(b"") == []
+    assert list(walk_batch(BODY)) == ITEMS
+    assert list(walk_batch(memoryview(BODY))) == ITEMS
+    assert list(walk_batch(b"")) == []
 
 
 def test_size_magic_and_checksum_of_an_item_are_ignored() -> None:
-    assert decode_batch(b"\xff" * 12 + BODY[12:]) == ITEMS
+    assert list(walk_batch(b"\xff" * 12 + BODY[12:])) == ITEMS
 
 
 def test_a_batch_that_is_cut_off_is_refused() -> None:
     for size in {*range(len(BODY))} - {0, 33}:
         with pytest.raises(BatchError) as caught:
-            decode_batch(BODY[:size])
+            list(walk_batch(BODY[:size]))
         assert caught.value.offset == (0 if size < 33 else 33)
 
 
@@ -33,13 +33,13 @@ def test_a_negative_length_is_refused(position: int) -> None:
     damaged = bytearray(BODY)
     damaged[position] |= 0x80
     with pytest.raises(BatchError, match="of -"):
-        decode_batch(damaged)
+        list(walk_batch(damaged))
 
 
 def test_more_items_than_allowed_are_refused() -> None:
-    assert len(decode_batch(BODY, count_max=2)) == 2
+    assert len(list(walk_batch(BODY, count_max=2))) == 2
     with pytest.raises(BatchError, match="more than 1") as caught:
-        decode_batch(BODY, count_max=1)
+        list(walk_batch(BODY, count_max=1))
     assert caught.value.offset == 33
 
 

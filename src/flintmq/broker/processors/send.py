@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, ParamSpec
 
 from flintmq.broker.sending.batch_bodies import (
     is_packed,
@@ -32,17 +32,22 @@ from flintmq.model.property_names import TRAN_MSG
 from flintmq.model.topics import DLQ_PREFIX, RETRY_PREFIX
 from flintmq.remoting import Answer, RefusedError, Request
 from flintmq.remoting.processors import failed
-from flintmq.remoting.refusal_counts import PACKED_BATCHES, WAITING_SENDS
-from flintmq.store.results import PutStatus
+from flintmq.remoting.refusal_counts import LARGE_BATCHES, PACKED_BATCHES, WAITING_SENDS
+from flintmq.store.append_group.batch_items import is_large_batch
+from flintmq.store.results import PutResult, PutStatus
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from flintmq.broker.context import BrokerContext
     from flintmq.broker.sending.send_admission import AdmittedSend
+    from flintmq.broker.waiting.large_batches import Preparing
     from flintmq.format.wire.headers.send_back import SendBackRequest
     from flintmq.model.group_config import GroupConfig
-    from flintmq.store.results import PutResult
+    from flintmq.store.appending.batch_preparation import PreparedBatch
+
+_P = ParamSpec("_P")
 
 MAX_RECONSUME_SINCE: Final = 121
 """Clients of earlier releases do not say how often a message may be tried again."""
@@ -81,17 +86,26 @@ class SendProcessor:
 
     def send(self, request: Request[SendMessageRequest]) -> Answer | None:
         """Store a message or batch; the answer may have to wait for the disk."""
-        late = self._context.late_sends
         header = request.header
         if header.batch and is_packed(request.body, header.sys_flag):
             return self._send_packed(request)
+        if header.batch and is_large_batch(request.body):
+            return self._send_large(request)
+        return self._send(request)
+
+    def _send(
+        self, request: Request[SendMessageRequest], prepared: PreparedBatch | None = None
+    ) -> Answer | None:
+        """Store a message or batch; a large batch was prepared before."""
+        late = self._context.late_sends
+        header = request.header
         try:
             if late.count and not late.is_retrying:
                 check_disk(self._context)
-                if self._hold(request):
+                if self._hold(request, prepared):
                     return None
             admitted = admit_send(self._context, header)
-            result = self._put(request, admitted)
+            result = self._put(request, admitted, prepared)
         except RefusedError as refusal:
             return self._refusal(refusal)
         if header.batch:
@@ -106,13 +120,19 @@ class SendProcessor:
             result.status is PutStatus.CREATE_MAPPED_FILE_FAILED
             and self._context.store.is_next_file_late
         ):
-            if late.wait_on() if late.is_retrying else self._hold(request):
+            if late.wait_on() if late.is_retrying else self._hold(request, prepared):
                 return None
             self._context.refused.note(WAITING_SENDS)
         return self._answer(result, header.topic, admitted.queue_id)
 
-    def _hold(self, request: Request[SendMessageRequest]) -> bool:
+    def _hold(
+        self, request: Request[SendMessageRequest], prepared: PreparedBatch | None = None
+    ) -> bool:
         """Have a send wait for the next file of the log, unless too many do."""
+        if prepared is not None:
+            # As it is: prepared again it would be overtaken by those behind it.
+            retry = functools.partial(self._answer_later, request, self._send, request, prepared)
+            return self._context.late_sends.hold(prepared.held_size, retry)
         body = request.body
 
         size = len(body) + len(request.header.properties or "")
@@ -124,11 +144,22 @@ class SendProcessor:
         # The connection has let go of the body, as of any request that is answered later.
         request.command.body = body
         try:
-            answer = self.send(request)
-        except Exception as error:
-            answer = failed(request.command.code, error)
+            self._answer_later(request, self.send, request)
         finally:
             request.command.body = b""
+
+    def _answer_later(
+        self,
+        request: Request[SendMessageRequest],
+        send: Callable[_P, Answer | None],
+        *args: _P.args,
+        **more: _P.kwargs,
+    ) -> None:
+        """Answer a request that nobody waits for any more in its turn."""
+        try:
+            answer = send(*args, **more)
+        except Exception as error:
+            answer = failed(request.command.code, error)
         if answer is not None:
             request.answer(answer)
 
@@ -185,13 +216,53 @@ class SendProcessor:
         """Whether items that access control could not read name queues of other topics."""
         return self._context.access is not None and MULTI_DISPATCH in items
 
+    # -- large batches -----------------------------------------------------------------------
+
+    def _send_large(self, request: Request[SendMessageRequest]) -> Answer | None:
+        """Store a batch that may have very many messages: it is prepared in slices before."""
+        context, header = self._context, request.header
+        try:
+            admitted = admit_send(context, header)
+            batch = self._batch_of(request, admitted)
+        except RefusedError as refusal:
+            return self._refusal(refusal)
+        # A queue that was chosen for it stays the same, and is looked at again then.
+        request.header = replace(header, queue_id=admitted.queue_id)
+        if context.large_batches.hold(
+            request.connection,
+            batch,
+            lambda done: self._answer_later(request, self._send_prepared, request, done),
+        ):
+            return None
+        context.refused.note(LARGE_BATCHES)
+        return self._refusal(
+            RefusedError(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]too many large batches wait")
+        )
+
+    def _send_prepared(
+        self, request: Request[SendMessageRequest], preparing: Preparing
+    ) -> Answer | None:
+        """Store a batch that was prepared, or tell why it was refused."""
+        prepared = preparing.result()
+        if isinstance(prepared, PutResult):
+            return self._answer(prepared, request.header.topic, request.header.queue_id)
+        return self._send(request, prepared)
+
     # -- storing -----------------------------------------------------------------------------
 
-    def _put(self, request: Request[SendMessageRequest], admitted: AdmittedSend) -> PutResult:
-        header = request.header
-        properties, text = received_properties(header.properties, self._context.config.cluster)
+    def _put(
+        self,
+        request: Request[SendMessageRequest],
+        admitted: AdmittedSend,
+        prepared: PreparedBatch | None,
+    ) -> PutResult:
+        header, store = request.header, self._context.store
+        if prepared is not None:
+            prepared.batch.sys_flag = admitted.sys_flag  # The topic may have changed meanwhile.
+            return store.put_prepared(prepared)
         if header.batch:
-            return self._put_batch(request, admitted, properties, text)
+            return store.put_batch(self._batch_of(request, admitted))
+        properties, text = received_properties(header.properties, self._context.config.cluster)
         target, queue_id = self._target_of(request, admitted.queue_id)
         message = received_message(
             PutMessage,
@@ -206,27 +277,24 @@ class SendProcessor:
         if properties.get(TRAN_MSG, "").lower() == "true":
             check_transaction(self._context)
             message = half_messages.half_of(message)
-        return self._context.store.put(message)
+        return store.put(message)
 
-    def _put_batch(
-        self,
-        request: Request[SendMessageRequest],
-        admitted: AdmittedSend,
-        properties: dict[str, str],
-        text: bytes,
-    ) -> PutResult:
-        check_batch(request.header)
-        batch = received_message(
+    def _batch_of(
+        self, request: Request[SendMessageRequest], admitted: AdmittedSend
+    ) -> MessageBatch:
+        header = request.header
+        check_batch(header)
+        properties, text = received_properties(header.properties, self._context.config.cluster)
+        return received_message(
             MessageBatch,
             request,
-            topic=request.header.topic,
+            topic=header.topic,
             queue_id=admitted.queue_id,
             sys_flag=admitted.sys_flag,
             properties=properties,
             text=text,
             store_host=self._context.store_host,
         )
-        return self._context.store.put_batch(batch)
 
     def _target_of(self, request: Request[SendMessageRequest], queue_id: int) -> tuple[str, int]:
         """Return topic and queue of a message; one that was tried too often is a dead letter."""

@@ -2,6 +2,7 @@
 
 __all__ = [
     "batch_bodies",
+    "gathered_send",
     "known_headers",
     "put_answers",
     "received_messages",

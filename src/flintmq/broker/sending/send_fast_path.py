@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from itertools import groupby
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from flintmq.broker.hosts import packed_peer
 from flintmq.broker.sending.compiled_loading import load_compiled_answers, load_compiled_sends
+from flintmq.broker.sending.gathered_send import GatheredSend
 from flintmq.broker.sending.put_answers import PUT_CODES, less_than_promised
 from flintmq.broker.sending.send_admission import admit_send, has_plain_header
 from flintmq.broker.sending.stored_answer import (
@@ -34,6 +35,7 @@ from flintmq.format.wire.remoting_errors import RemoteProtocolError
 from flintmq.kernels.background_load import LoadOnDemand
 from flintmq.model.property_names import CLUSTER, WAIT
 from flintmq.remoting import Answer, RefusedError
+from flintmq.store.append_group.batch_items import LARGE_BATCH_SIZE
 from flintmq.store.append_group.sends import Sends, SendTarget
 from flintmq.store.appending.group_appender import NotAppended
 from flintmq.store.config import BrokerRole, FlushMode
@@ -95,17 +97,6 @@ _SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
 _WAIT_START: Final = f"{WAIT}{NAME_END}"
 _connection_of: Final = attrgetter("connection")
-
-
-class GatheredSend(NamedTuple):
-    """A send that waits to be stored with others, and the request it came as."""
-
-    target: SendTarget
-    born_timestamp: int
-    properties_text: str
-    request: ReceivedRequest
-    connection: RequestSource
-    born_host: bytes
 
 
 class SendFastPath:
@@ -184,12 +175,13 @@ class SendFastPath:
         ):
             self._show(request, target)
         # NamedTuple's own constructor takes twice the time of the tuple's.
-        self._gathered.append(
-            tuple.__new__(
-                GatheredSend,
-                (target, self._born_timestamp, text, request, connection, self._born_host),
-            )
+        gathered = tuple.__new__(
+            GatheredSend,
+            (target, self._born_timestamp, text, request, connection, self._born_host),
         )
+        if target.is_batch and len(request.body) > LARGE_BATCH_SIZE:
+            return self._store_large(gathered)
+        self._gathered.append(gathered)
         self._message_count += len(request.body) // _ITEM_SIZE + 1 if target.is_batch else 1
         if self._message_count >= self._group_count_max:
             self.finish()
@@ -327,8 +319,7 @@ class SendFastPath:
         if not self._gathered:
             return
         gathered, self._gathered = self._gathered, []
-        # Connections are not kept longer than their sends.
-        self._connection = None
+        self._connection = None  # It is not kept longer than its sends.
         special_rows = self._store(gathered)
         # What stands between special sends can still be stored together.
         start = 0
@@ -338,6 +329,15 @@ class SendFastPath:
             start = row + 1
         if special_rows:
             self._store_or_process(gathered[start:])
+
+    def _store_large(self, gathered: GatheredSend) -> bool:
+        """Store and answer a batch that may be large alone, and at once.
+
+        False where only machine code could, and is not there or cannot: then it may take several
+        turns, in which what its connection sends behind it has to wait.
+        """
+        self.finish()
+        return self._append([gathered]) is None
 
     def _store_or_process(self, gathered: Sequence[GatheredSend]) -> None:
         """Store and answer sends of which none is special."""

@@ -6,6 +6,7 @@ __all__ = [
     "durable_puts",
     "held_pull",
     "held_pulls",
+    "large_batches",
     "late_sends",
     "old_requests",
     "packed_sends",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from flintmq.format.errors import CompressionError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from flintmq.remoting.peer import Peer
 
@@ -84,8 +84,12 @@ many would be answered long after its producer has given up and sent it again.""
 class PackedSends:
     """The sends that wait until their bodies are unpacked, in the order in which they came."""
 
-    def __init__(self, *, dispatch: Callable[[], None]) -> None:
+    def __init__(
+        self, *, dispatch: Callable[[], None], stored: Callable[[], Awaitable[None]]
+    ) -> None:
         self._dispatch = dispatch
+        self._stored = stored
+        """Waits for what was given to be stored and has to be prepared first."""
         self._unpacking = asyncio.Lock()
         self._slow_way = SlowWay()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -143,6 +147,7 @@ class PackedSends:
             refused = isinstance(running.exception(), CompressionError)
             self._slow_way.note(address, is_refused=refused)
             store(running)
+            await self._stored()
         self._dispatch()
 
     async def close(self) -> None:

@@ -15,7 +15,7 @@ It is a sequence of items:
 Every item becomes a record of its own, with the properties of the batch after its own.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from flintmq.format.buffer import Buffer
@@ -55,13 +55,12 @@ class BatchItem(NamedTuple):
     properties: bytes
 
 
-def decode_batch(body: Buffer, *, count_max: int = ITEM_COUNT_MAX) -> list[BatchItem]:
-    """Return the items of a batch body; at most ``count_max`` are accepted."""
-    items: list[BatchItem] = []
+def walk_batch(body: Buffer, *, count_max: int = ITEM_COUNT_MAX) -> Iterator[BatchItem]:
+    """Yield the items of a batch body; at most ``count_max`` are accepted."""
     total = len(body)
-    at = 0
+    at = count = 0
     while at < total:
-        if len(items) == count_max:
+        if count == count_max:
             raise BatchError(f"more than {count_max} items", at)
         if total - at < ITEM_SIZE_MIN:
             raise BatchError("the item is cut off", at)
@@ -77,11 +76,9 @@ def decode_batch(body: Buffer, *, count_max: int = ITEM_COUNT_MAX) -> list[Batch
             raise BatchError(
                 f"properties of {properties_length} bytes, {total - properties_at} left", at
             )
-        items.append(
-            BatchItem(flag, bytes(body[body_at:length_at]), bytes(body[properties_at:end]))
-        )
+        yield BatchItem(flag, bytes(body[body_at:length_at]), bytes(body[properties_at:end]))
+        count += 1
         at = end
-    return items
 
 
 def encode_batch(items: Iterable[tuple[int, bytes, bytes]]) -> bytes:

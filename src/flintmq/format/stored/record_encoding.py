@@ -4,7 +4,8 @@
 compares the two.  Everything that stores a message calls one of them.
 
 `encode_record` writes one record.  `batch_records` writes those of a batch, column by column; they
-share their *origin*, from the sys flag to the prepared transaction offset.
+share their *origin*, from the sys flag to the prepared transaction offset.  `encode_unplaced`
+writes all of a record that does not depend on where it will stand, and `placed_records` the rest.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from zlib import crc32
 from flintmq.format.errors import HostError, RecordTooLargeError
 from flintmq.format.java import CRC_MASK
 from flintmq.format.stored.record_layout import (
+    BATCH_HEAD,
+    BATCH_PLACE,
     BLANK,
     BLANK_MAGIC,
     BLANK_SIZE,
+    BODY_LENGTH,
     FIXED_SIZES,
     HEADERS,
     HEADERS_WITH_ORIGIN,
@@ -47,6 +51,9 @@ _HEADERS: Final = {
     for form, table in HEADERS.items()
 }
 _pack_length: Final = PROPERTIES_LENGTH.pack
+_pack_batch_head: Final = BATCH_HEAD.struct.pack
+_pack_batch_place: Final = BATCH_PLACE.struct.pack
+_pack_body_length: Final = BODY_LENGTH.pack
 
 
 def record_size(sys_flag: int, body_size: int, topic_length: int, properties_length: int) -> int:
@@ -221,6 +228,38 @@ def batch_records(
     return chain.from_iterable(
         zip(headers, bodies, topics, properties, repeat(last_properties), strict=False)
     )
+
+
+def encode_unplaced(
+    fixed_size: int, queue_id: int, flag: int, body: bytes, topic_part: bytes, properties: bytes
+) -> tuple[int, bytes, bytes]:
+    """Return the size of a record, and what stands before its offsets and behind its origin.
+
+    ``fixed_size`` is that of the record without body and properties.  Nothing is checked.
+    """
+    body_size, properties_length = len(body), len(properties)
+    size = fixed_size + body_size + properties_length
+    head = _pack_batch_head(size, MESSAGE_MAGIC, crc32(body) & CRC_MASK, queue_id, flag)
+    parts = _pack_body_length(body_size), body, topic_part, _pack_length(properties_length)
+    return size, head, b"".join((*parts, properties))
+
+
+def placed_records(
+    heads: Sequence[bytes],
+    tails: Sequence[bytes],
+    queue_offsets: Iterable[int],
+    physical_offsets: Iterable[int],
+    origin: bytes,
+) -> bytes:
+    """Return the records of which `encode_unplaced` gave heads and tails.
+
+    It does as little as can be done for each: whoever appends them has others to serve.
+    """
+    pieces = [origin] * (4 * len(heads))
+    pieces[0::4] = heads
+    pieces[1::4] = map(_pack_batch_place, queue_offsets, physical_offsets)
+    pieces[3::4] = tails
+    return b"".join(pieces)
 
 
 def _wrong_hosts(sys_flag: int, born_host: bytes, store_host: bytes) -> HostError:

@@ -146,6 +146,16 @@ HEADERS_WITH_ORIGIN: Final = {
 }
 """The header for whoever has the origin packed already, by the size of that."""
 
+BATCH_HEAD: Final = FieldTable(
+    field for field in _HEAD_FIELDS if IPV4.at(field[0]) < QUEUE_OFFSET_AT
+)
+BATCH_PLACE: Final = FieldTable(
+    field for field in _HEAD_FIELDS if IPV4.at(field[0]) >= QUEUE_OFFSET_AT
+)
+BODY_LENGTH: Final = struct.Struct(">i")
+"""The header in parts, for whoever learns last where a record will stand: what comes before its two
+offsets, these, the origin, and the length of the body."""
+
 IPV4_ORIGIN_SIZE: Final = ORIGINS[0].size
 assert SYS_FLAG_AT + IPV4_ORIGIN_SIZE == IPV4_BODY_LENGTH_AT
 assert all(

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 ITEM_COUNT_MAX: Final = 16_384
 """Messages of a batch that can be appended in a group."""
 
+LARGE_BATCH_SIZE: Final = 64 << 10
+LARGE_BATCH_COUNT: Final = 2048
+"""Bytes and messages of a batch that takes long in Python, see `is_large_batch`."""
+
 SPACE_COUNT_MAX: Final = 8192
 """Spaces in the properties of a batch that can be: each may stand between two keys."""
 
@@ -127,6 +131,29 @@ def _tags_codes(tags: Sequence[bytes]) -> list[int]:
 @functools.lru_cache(maxsize=ORDER_COUNT_MAX)
 def _common_names(names: tuple[bytes, ...]) -> CommonNames | None:
     return CommonNames(names) if len(set(names)) == len(names) else None
+
+
+def is_large_batch(body: bytes) -> bool:
+    """Whether a batch has so many messages that Python takes several milliseconds for it.
+
+    A store whose owner has others to serve encodes such a batch as a group by machine code only.
+    Without that it is prepared step by step (`flintmq.store.appending.batch_preparation`).
+    """
+    total, at = len(body), 0
+    if total <= LARGE_BATCH_SIZE:
+        return False
+    unpack, unpack_length, length_size = ITEM.unpack_from, LENGTH.unpack_from, LENGTH.size
+    try:
+        for _ in range(LARGE_BATCH_COUNT):
+            _, body_size = unpack(body, at)
+            at += BODY_AT + body_size
+            (text_size,) = unpack_length(body, at)
+            at += length_size + text_size
+            if body_size < 0 or text_size < 0 or at >= total:
+                return False  # That was the last one, or whoever takes it out finds the fault.
+    except struct.error:
+        return False
+    return True
 
 
 def split_items(body: bytes) -> ItemColumns:

@@ -15,7 +15,7 @@ from flintmq.format.stored.consume_queue import UNIT, UNIT_FIELD_COUNT, pack_uni
 from flintmq.format.stored.record_encoding import batch_records, encode_with_topic, pack_origin
 from flintmq.format.stored.record_layout import PROPERTIES_LENGTH_MAX
 from flintmq.format.sys_flag import with_hosts
-from flintmq.store.append_group.batch_items import dispatch_columns, split_items
+from flintmq.store.append_group.batch_items import dispatch_columns, is_large_batch, split_items
 from flintmq.store.append_group.group_keys import GroupKeys
 from flintmq.store.append_group.plain_properties import PlainProperties
 from flintmq.store.append_group.sends import (
@@ -160,6 +160,8 @@ class _GroupWork:
         target, body = sends.targets[row], sends.bodies[row]
         shared = self._properties.judge_batch(sends.properties_texts[row], sends.last_properties)
         if shared is None or len(body) > position.body_size_max:
+            raise NotPlainError
+        if position.is_shared and is_large_batch(body):
             raise NotPlainError
         flags, bodies, texts = split_items(body)
         tags_codes, keys, key_counts = dispatch_columns(texts)

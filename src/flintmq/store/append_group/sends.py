@@ -101,6 +101,8 @@ class AppendPosition(NamedTuple):
     store_host: bytes
     record_size_max: int
     body_size_max: int
+    is_shared: bool = False
+    """Whether others are to be served meanwhile, so that only machine code takes large batches."""
 
 
 class QueueSlice:

@@ -2,6 +2,7 @@
 
 __all__ = [
     "appender",
+    "batch_preparation",
     "group_appender",
     "replica_appender",
     "store_writer",

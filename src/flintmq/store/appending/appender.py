@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from flintmq.format.errors import FormatError
 from flintmq.format.host import IPV4_HOST_SIZE
 from flintmq.format.properties import encode_properties
-from flintmq.format.stored.batch import decode_batch, join_properties
 from flintmq.format.stored.dispatch_fields import dispatch_fields_of_map
 from flintmq.format.stored.queue_claims import QueueSlot
-from flintmq.format.stored.record_encoding import batch_records, encode_with_topic, pack_origin
+from flintmq.format.stored.record_encoding import (
+    encode_with_topic,
+    pack_origin,
+    placed_records,
+)
 from flintmq.format.stored.record_layout import (
     FIXED_SIZES,
     PROPERTIES_LENGTH_MAX,
@@ -42,6 +45,7 @@ from flintmq.model.topics import (
     TRANS_OP_HALF_TOPIC,
     WAITING_TOPIC,
 )
+from flintmq.store.appending.batch_preparation import PreparedBatch, prepare_batch
 from flintmq.store.appending.put_admission import PutAdmission, PutRefusedError, illegal
 from flintmq.store.appending.waiting_put import UndispatchedWaiting, waiting_put
 from flintmq.store.config import BrokerRole, FlushMode
@@ -50,10 +54,9 @@ from flintmq.store.log.dispatch_request import DispatchRequest, stored_request
 from flintmq.store.results import PutResult, PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from flintmq.format.delay_levels import DelayLevels
-    from flintmq.format.stored.batch import BatchItem
     from flintmq.model.message import MessageBatch, PutMessage
     from flintmq.store.clock import Clock
     from flintmq.store.config import StoreConfig
@@ -63,12 +66,11 @@ if TYPE_CHECKING:
     from flintmq.store.store_statistics import StoreStatistics
     from flintmq.store.views.queue_table import QueueTable
 
-_Put = TypeVar("_Put", "PutMessage", "MessageBatch")
+_Put = TypeVar("_Put", "PutMessage", "MessageBatch", "PreparedBatch")
 
 BUSY_SINCE_MAX_MS: Final = 10_000_000
 """Java's upper bound of a believable time in the put lock."""
 
-BATCH_COUNT_MAX: Final = 65_536
 _NO_SLOTS: Final[tuple[QueueSlot, ...]] = ()
 _DELIVERY_TIMES: Final = frozenset(DELIVERY_TIMES)
 _NEVER_WAITING: Final = frozenset(
@@ -170,14 +172,19 @@ class Appender:
                     return append(what)
                 finally:
                     self.began_ms = 0
-        except PutRefusedError as refused:
-            result = PutResult(refused.status, reason=str(refused))
-        except FormatError as error:
-            result = PutResult(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
-        except StoreError as error:
-            result = PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED, reason=str(error))
+        except (FormatError, StoreError) as error:
+            return self._failed(error)
+
+    def _failed(self, error: FormatError | StoreError) -> PutResult:
+        """Count a put that was refused or went wrong, and return why."""
+        if isinstance(error, PutRefusedError):
+            status = error.status
+        elif isinstance(error, FormatError):
+            status = PutStatus.MESSAGE_ILLEGAL
+        else:
+            status = PutStatus.CREATE_MAPPED_FILE_FAILED
         self._statistics.record_failed_put()
-        return result
+        return PutResult(status, reason=str(error))
 
     # -- one message -------------------------------------------------------------------------
 
@@ -349,68 +356,43 @@ class Appender:
         """Append the messages of a batch together: all of them, in one file, or none."""
         return self._answer(self._append_batch, batch)
 
-    def _append_batch(self, batch: MessageBatch) -> PutResult:
-        admission = self._admission
-        if len(batch.body) > self.body_size_max:
-            raise illegal(f"batch of {len(batch.body)} bytes, at most {self.body_size_max}")
-        is_delayed = admission.delay_level(batch.properties) > 0
-        if batch.sys_flag & TRANSACTION_MASK != TRANSACTION_NONE or is_delayed:
-            raise illegal("a batch is neither half nor delayed")
-        if not _DELIVERY_TIMES.isdisjoint(batch.properties):
-            raise illegal("a batch has no time of delivery")
-        admission.check_queue_id(batch.queue_id)
-        text = batch.properties_text
-        if text is None:
-            text = encode_properties(batch.properties)
-        admission.check_lengths(batch.topic, text, 0)
-        topic_part = self._topic_parts.get(batch.topic) or admission.topic_part(batch.topic)
-        items = decode_batch(batch.body, count_max=BATCH_COUNT_MAX)
-        if not items:
-            raise illegal("the batch is empty")
-        texts = [join_properties(item.properties, text) for item in items]
-        longest = max(map(len, texts))
-        if longest > PROPERTIES_LENGTH_MAX:
-            raise PutRefusedError(
-                PutStatus.PROPERTIES_SIZE_EXCEEDED, f"{longest} bytes of properties"
-            )
-        self.began_ms = self._clock.now_ms()
-        return self._write_batch(batch, topic_part, items, texts)
+    def prepare_batch(
+        self, batch: MessageBatch
+    ) -> Generator[None, None, PreparedBatch | PutResult]:
+        """Make a batch ready for `put_prepared` in steps; return why not, if it is refused."""
+        try:
+            if self.may_refuse:
+                self._refuse()
+            return (yield from prepare_batch(batch, self._admission))
+        except (FormatError, StoreError) as error:
+            return self._failed(error)
 
-    def _write_batch(
-        self,
-        batch: MessageBatch,
-        topic_part: bytes,
-        items: Sequence[BatchItem],
-        texts: Sequence[bytes],
-    ) -> PutResult:
+    def put_prepared(self, prepared: PreparedBatch) -> PutResult:
+        """Append a batch that was made ready."""
+        return self._answer(self._append_prepared, prepared)
+
+    def _append_batch(self, batch: MessageBatch) -> PutResult:
+        preparing = prepare_batch(batch, self._admission)
+        while True:
+            try:
+                next(preparing)
+            except StopIteration as prepared:
+                return self._append_prepared(prepared.value)
+
+    def _append_prepared(self, prepared: PreparedBatch) -> PutResult:
         """Give the messages of a batch their offsets, and copy them to the end of the log."""
-        now, topic, queue_id = self.began_ms, batch.topic, batch.queue_id
+        batch, topic_part, sizes, heads, tails, texts, space_count = prepared
+        topic, queue_id, count, total = batch.topic, batch.queue_id, len(sizes), sum(sizes)
+        self.began_ms = now = self._clock.now_ms()
         origin, sys_flag = _origin_of(batch, now)
-        fixed_size = FIXED_SIZES[sys_flag & HOSTS_MASK] - TOPIC_LENGTH_SIZE + len(topic_part)
-        sizes = [
-            fixed_size + len(item.body) + len(text) for item, text in zip(items, texts, strict=True)
-        ]
-        total = sum(sizes)
         if not self._log.fits(total):
             raise illegal(f"batch of {total} bytes does not fit a log file")
         file = self._log.room_for(total)
         offsets = tuple(accumulate(sizes[:-1], initial=file.first_offset + file.wrote))
         first = self.next_offsets.get((topic, queue_id), 0)
-        queue_offsets = range(first, first + len(items))
-        pieces = batch_records(
-            sizes,
-            queue_id,
-            [item.flag for item in items],
-            queue_offsets,
-            offsets,
-            origin,
-            [item.body for item in items],
-            topic_part,
-            texts,
-        )
-        in_steps = self._dispatcher.run_limit.is_for_steps(
-            count=len(items), key_count=sum([text.count(b" ") for text in texts])
-        )
+        queue_offsets = range(first, first + count)
+        records = placed_records(heads, tails, queue_offsets, offsets, origin)
+        in_steps = self._dispatcher.run_limit.is_for_steps(count=count, key_count=space_count)
         requests = (
             ()
             if in_steps
@@ -424,14 +406,14 @@ class Appender:
         )
         end = file.wrote + total
         target = file.view if file.write_buffer is None else file.write_buffer
-        target[file.wrote : end] = b"".join(pieces)
+        target[file.wrote : end] = records
         file.wrote, file.store_timestamp = end, now
         self.next_offsets[(topic, queue_id)] = queue_offsets.stop
         if in_steps:
             self._dispatcher.read_back()
         for request in requests:
             self._dispatcher.add(request)
-        self._statistics.record_put(topic, len(items), total, 0)
+        self._statistics.record_put(topic, count, total, 0)
         return PutResult(
             PutStatus.PUT_OK,
             offsets[0],
@@ -440,7 +422,7 @@ class Appender:
             now,
             batch.store_host,
             self._waits and _wants_wait(batch.properties),
-            len(items),
+            count,
             offsets,
         )
 

@@ -89,6 +89,7 @@ class GroupAppender:
             store_host,
             appender.record_size_max,
             appender.body_size_max,
+            dispatcher.run_limit.is_stepwise,
         )
         try:
             group = encode(position)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from flintmq.model.message import MessageBatch, PutMessage
     from flintmq.store.append_group.sends import AppendGroup, AppendPosition, Sends
     from flintmq.store.appending.appender import Appender
+    from flintmq.store.appending.batch_preparation import PreparedBatch
     from flintmq.store.appending.group_appender import GroupAppender, NotAppended
     from flintmq.store.config import StoreConfig
     from flintmq.store.dispatch import Dispatcher
@@ -50,6 +51,19 @@ class StoreWriter:
         if self._dispatcher.waiting >= DISPATCH_EVERY:
             self._dispatcher.run()
         return result
+
+    def prepare_batch(
+        self, batch: MessageBatch
+    ) -> Generator[None, None, PreparedBatch | PutResult]:
+        """Make a batch ready to be put in steps between which others can be served.
+
+        Return why not, if it is refused.
+        """
+        return self._appender.prepare_batch(batch)
+
+    def put_prepared(self, prepared: PreparedBatch) -> PutResult:
+        """Append all messages of a batch that was made ready, or none; the caller dispatches."""
+        return self._appender.put_prepared(prepared)
 
     def append_group(self, sends: Sends, store_host: bytes) -> AppendGroup | NotAppended:
         """Append plain sends together; NotAppended means that nothing was done, and to use ``put``.
