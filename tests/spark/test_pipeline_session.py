@@ -123,7 +123,7 @@ PROGRAM = """
 import os, sys
 from pathlib import Path
 from flintmq.spark.runtime.session_settings import SessionSettings
-from flintmq.spark.runtime.spark_session import job_session, log_errors
+from flintmq.spark.runtime.spark_session import job_session
 
 settings = SessionSettings(parallelism=1, conf={"spark.driver.extraJavaOptions": sys.argv[1]})
 with job_session(settings) as spark:
@@ -133,16 +133,31 @@ with job_session(settings) as spark:
 """
 
 
-def test_sparks_noise_goes_into_a_file_that_a_good_end_removes(tmp_path: Path) -> None:
+DEAF_JAVA = """
+    java = spark.sparkContext._gateway
+    java.shutdown()
+    assert java.proc.poll() is None
+print(java.proc.poll() is not None)
+"""
+
+
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [("", "10 True\n"), (DEAF_JAVA, "10 True\nTrue\n")],
+    ids=["a good end", "Java does not answer"],
+)
+def test_sparks_noise_goes_into_a_file_that_a_good_end_removes(
+    tmp_path: Path, ending: str, said: str
+) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, light_java()],
+        [sys.executable, "-c", PROGRAM + ending, light_java()],
         env=os.environ | {"XDG_STATE_HOME": str(tmp_path)},
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (done.stdout, done.stderr, done.returncode) == ("10 True\n", "", 0)
+    assert (done.stdout, done.stderr, done.returncode) == (said, "", 0)
     assert [*(tmp_path / "flintmq").iterdir()] == []
     assert [path.name for path in tmp_path.iterdir()] == ["flintmq"]
 

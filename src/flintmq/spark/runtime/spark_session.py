@@ -14,7 +14,8 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -70,8 +71,7 @@ def job_session(settings: SessionSettings) -> Iterator[SparkSession]:
                 ship(session)
                 yield session
         finally:
-            if _is_java_running(context):
-                session.stop()
+            _stop_by(session.stop, context)
 
 
 @contextmanager
@@ -165,11 +165,26 @@ def _ended_by_interrupt(context: SparkContext) -> Iterator[None]:
 
 
 def _stop(context: SparkContext) -> None:
-    if _is_java_running(context):
+    _stop_by(context.stop, context)
+    if not _is_java_running(context):
+        stopped: Any = context
+        stopped._jsc = None  # Nobody would answer.
         context.stop()
-    else:
-        _accumulators_of(context).shutdown()
-        SparkContext._active_spark_context = None
+
+
+def _stop_by(stop: Callable[[], None], context: SparkContext) -> None:
+    """Stop Spark.  Where Java does not answer, a signal has told it to end, and it is waited for.
+
+    Whatever the job had to do is done by then, or has failed with an error of its own.
+    """
+    if not _is_java_running(context):
+        return
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # PySpark wonders where Java is.
+            stop()
+    except (Py4JError, OSError):
+        _end_java(_java_of(context))
 
 
 def _accumulators_of(context: SparkContext) -> socketserver.BaseServer:
