@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from flintmq.store.reading.store_reader import QueryResult
     from flintmq.store.recovery.recovery_progress import RecoveryProgress
     from flintmq.store.results import CopiedMessages, GetResult, PutResult
-    from flintmq.store.upkeep.queue_cleaning import ForgottenQueues
+    from flintmq.store.upkeep.queue_cleaning import ForgottenQueues, TopicsKnown
 
 logger = logging.getLogger(__name__)
 
@@ -383,19 +383,21 @@ class MessageStore:
 
     # -- maintenance -------------------------------------------------------------------------
 
-    def clean_unused_topics(self, live: Collection[str]) -> int:
+    def clean_unused_topics(
+        self, live: Collection[str], *, known: TopicsKnown | None = None
+    ) -> int:
         """Destroy the queues of topics that are not in ``live``; return how many topics."""
-        return self._cleaner.clean_unused_topics(live)
+        return self._cleaner.clean_unused_topics(live, known=known)
 
     def forget_unused_topics(
-        self, is_live: Callable[[str], bool], *, first: str = ""
+        self, is_live: Callable[[str], bool], *, first: str = "", known: TopicsKnown | None = None
     ) -> Generator[None, None, ForgottenQueues]:
         """Remove the queues of topics that are not live, those of ``first`` before others.
 
         An owner with others to serve may interrupt it; ``sync`` of what it returns makes the
         removal durable, in any thread.
         """
-        return self._cleaner.forget_unused_topics(is_live, first=first)
+        return self._cleaner.forget_unused_topics(is_live, first=first, known=known)
 
     def forget_expired_queues(self) -> Generator[None, None, ForgottenQueues]:
         """Remove queues whose every record is gone, in the same way."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from flintmq.broker.replication.errors import ReplicationError
 from flintmq.broker.replication.master_link import MasterLink, MasterRange, must_start_anew
@@ -21,8 +21,12 @@ from flintmq.format.stored.record import Blank, check_record
 from flintmq.format.wire.ha_stream import encode_report, encode_transfer_header
 from flintmq.model.message import PutMessage
 from flintmq.store.config import BrokerRole, FlushMode, StoreConfig
+from flintmq.store.errors import StoreError
 from flintmq.store.message_store import MessageStore
 from flintmq.testing import ROOT, ManualClock, SimulatedFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 HOST: Final = bytes([127, 0, 0, 1, 0, 0, 0, 9])
 HEARTBEAT_MS: Final = 50
@@ -50,6 +54,12 @@ class Machine:
         self.clock = clock
         self.files = SimulatedFiles(clock=clock)
         self.store: MessageStore | None = None
+        self.may_have_holes = False
+        """Whether it ended when the log was not on the disk, be it in its middle.
+
+        With the pool that may happen to a killed process: files for which there was no buffer left
+        are written at once, those before them are not.
+        """
         self.start()
 
     def start(self) -> None:
@@ -58,9 +68,17 @@ class Machine:
             self.config, files=self.files, clock=self.clock, background=False
         )
 
+    def restart(self) -> None:
+        """Stop cleanly, and start again."""
+        if self.store is not None:
+            self.store.close()
+        self.start()
+
     def crash(self, rng: Random, *, loses_power: bool) -> None:
         """End at once; with the power goes some of what was not synced."""
         self.store = None
+        if loses_power or self.config.transient_pool_effective:
+            self.may_have_holes |= self.config.flush_mode is FlushMode.ASYNC
         if loses_power:
             images = list(self.files.crash_images(rng, 1))
             self.files = rng.choice(images)
@@ -100,6 +118,8 @@ class Connection:
 class Simulation:
     """One life of a pair, decided by a seed."""
 
+    CONFIG: ClassVar[StoreConfig] = SMALL
+
     def __init__(self, seed: int) -> None:
         self.rng = rng = Random(seed)
         self.clock = ManualClock()
@@ -112,7 +132,7 @@ class Simulation:
             ]
         )
         self.are_both_sync = flush_modes == (FlushMode.SYNC, FlushMode.SYNC)
-        master, slave = (replace(SMALL, flush_mode=mode) for mode in flush_modes)
+        master, slave = (replace(self.CONFIG, flush_mode=mode) for mode in flush_modes)
         self.master = Machine(replace(master, broker_role=BrokerRole.SYNC_MASTER), self.clock)
         self.slave = Machine(replace(slave, broker_role=BrokerRole.SLAVE, broker_id=1), self.clock)
         self.transfer_size = rng.choice([64, 500, 4096])
@@ -130,9 +150,9 @@ class Simulation:
 
     # -- events ------------------------------------------------------------------------------
 
-    def run(self, count: int) -> None:
-        """Let ``count`` events happen, then let the pair come to rest and judge it."""
-        events = [
+    def events(self) -> list[tuple[int, Callable[[], None]]]:
+        """Return what may happen, and how often each does."""
+        return [
             (40, self.put),
             (30, self.master_sends),
             (40, self.deliver_to_slave),
@@ -148,6 +168,10 @@ class Simulation:
             (2, self.crash_master),
             (3, self.crash_slave),
         ]
+
+    def run(self, count: int) -> None:
+        """Let ``count`` events happen, then let the pair come to rest and judge it."""
+        events = self.events()
         weights = [weight for weight, _ in events]
         for _, event in self.rng.choices(events, weights, k=count):
             event()
@@ -172,17 +196,24 @@ class Simulation:
         )
         result = store.put(message)
         assert result.ok, result
-        if not self.slaves.can_promise(result.end_offset):
+        self.wait_for_slave(
+            result.end_offset,
+            lambda: self._promise(body, result.physical_offset, result.end_offset),
+        )
+
+    def wait_for_slave(self, end: int, promise: Callable[[], None]) -> None:
+        """Promise what was put as soon as the slave has it, unless that takes too long."""
+        if not self.slaves.can_promise(end):
             return
-        slaves, life = self.slaves, store
+        life = self.master.store
 
         def replicated(is_reached: bool) -> None:
             if is_reached:
                 assert self.master.store is life, "a master that is dead promises nothing"
-                self._promise(body, result.physical_offset, result.end_offset)
+                promise()
 
-        slaves.acknowledged.when_reached(
-            result.end_offset, self.clock.monotonic() + SLAVE_TIMEOUT_MS / 1000, replicated
+        self.slaves.acknowledged.when_reached(
+            end, self.clock.monotonic() + SLAVE_TIMEOUT_MS / 1000, replicated
         )
 
     def _promise(self, body: bytes, offset: int, end: int) -> None:
@@ -270,6 +301,9 @@ class Simulation:
         except ReplicationError as error:
             self.refusals.append(str(error))
             self.cut()
+            return
+        except StoreError:
+            self.cut()  # The disk is full; it is tried again.
             return
         if self.rng.random() < 0.7:
             self.slave_reports()
@@ -412,10 +446,9 @@ class Simulation:
             and len(content) <= max(len(one), start)
             for start, one in histories
         ), "the slave's log was never that of its master"
-        self._check_queues(slave, content)
+        self.check_queues(slave, content)
 
-    @staticmethod
-    def _check_queues(store: MessageStore, content: bytes) -> None:
+    def check_queues(self, store: MessageStore, content: bytes) -> None:
         """Check that the slave's queues are those of its log, without a gap."""
         while store.dispatch():
             pass
@@ -466,7 +499,9 @@ class Simulation:
             self.slave_reports()
             while self.connection is not None and self.connection.to_master:
                 self.deliver_to_master()
-        kept = self.master.store.log.min_offset if self.master.store is not None else 0
+        assert self.master.store is not None
+        assert self.slave.store is not None
+        kept = max(self.master.store.log.min_offset, self.slave.store.log.min_offset)
         has_all = self.slave.content[kept:] == self.master.content[kept:]
         assert has_all or self.refusals, "the slave has come to rest without all, and says nothing"
         if has_all:

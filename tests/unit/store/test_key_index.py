@@ -1,4 +1,5 @@
 import datetime
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -477,3 +478,18 @@ def test_a_deletion_does_not_wait_for_a_sync_and_is_finished_after_it(
         assert index.query("T", "k0", 32, *FOREVER) == []
     index.insert([one(5000, "later")])
     assert first.is_closed
+
+
+def test_a_file_made_anew_under_an_old_name_survives_a_power_failure(files: SimulatedFiles) -> None:
+    """So does a slave's that drops its log: without it old entries came back under that name."""
+    index = make(files)
+    index.insert([one(100, "old")])
+    index.sync()
+    index.sync_names()
+    index.destroy()
+    index.insert([one(5000, "new")])
+    index.write_headers()
+    index.sync()
+    index.sync_names()
+    nothing_unsynced = next(iter(files.crash_images(Random(1), 1)))
+    assert entries_of(load(nothing_unsynced)) == [5000]

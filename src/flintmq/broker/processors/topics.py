@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from flintmq.broker.tables.topic_table import TopicLimitError
+from flintmq.errors import FlintError
 from flintmq.format.topic_names import name_fault
 from flintmq.format.wire.bodies.dialect import dumps_body, dumps_in_steps
 from flintmq.format.wire.bodies.topics import topic_to_json, version_to_json
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from flintmq.broker.context import BrokerContext
     from flintmq.remoting.fair_turns import Steps
     from flintmq.store.upkeep.queue_cleaning import ForgottenQueues
+
+
+_OF_THE_MASTER: Final = "a slave cleans up by the topics of its master"
 
 
 class TopicProcessor:
@@ -155,8 +159,27 @@ class TopicProcessor:
         return Answer(parts=[dumps_body({"groupList": list(groups)})])
 
     async def clean_unused(self, request: Request[NoFields]) -> Answer:
-        """Delete the queues of topics that do not exist any more."""
-        await self._forget(self._unused_queues())
+        """Delete the queues of topics that do not exist any more.
+
+        The topics of a slave are those of its master some seconds ago.  By these it would delete
+        messages of topics that were made since, and they would be missing when it is promoted.
+        """
+        if not self._context.is_slave:
+            await self._forget(self._unused_queues())
+            return Answer()
+        replica, topics = self._context.replica, self._context.topics
+        try:
+            if replica is None:
+                raise RefusedError(ResponseCode.SYSTEM_ERROR, f"{_OF_THE_MASTER}: none is followed")
+            names, known = await replica.known_topics()
+        except (FlintError, TimeoutError) as error:
+            reason = str(error) or "it is too far behind"
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"{_OF_THE_MASTER}: {reason}") from error
+        await self._forget(
+            self._context.store.forget_unused_topics(
+                lambda topic: topic in names or topic in topics, known=known
+            )
+        )
         return Answer()
 
     async def clean_expired(self, request: Request[NoFields]) -> Answer:

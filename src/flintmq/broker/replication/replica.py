@@ -17,6 +17,7 @@ from flintmq.errors import FlintError
 from flintmq.remoting import RemotingClient
 from flintmq.store.config import FlushMode
 from flintmq.store.errors import StoreError
+from flintmq.store.upkeep.queue_cleaning import TopicsKnown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -40,6 +41,8 @@ LATE_FILE_RETRY_S: Final = 0.05
 SYNC_MS: Final = 10_000
 """How often tables are taken over, as in RocketMQ."""
 SYNC_RETRY_MS: Final = 1000
+CATCH_UP_S: Final = 5.0
+"""How long a slave has to dispatch what its master has before it refuses to clean up."""
 NEAR_SIZE: Final = 16 << 20
 """Bytes behind its master within which a slave keeps its views up to date."""
 UNDISPATCHED_SIZE_MAX: Final = 1 << 30
@@ -80,6 +83,7 @@ class Replica:
         self._was_followed = False
         """Whether the stream of now was seen to be that of the own log."""
         self._is_dispatching = False
+        self._has_dispatched = asyncio.Event()
         self._is_flushing = False
         self._master_range: MasterRange | None = None
         self._current_ms = store.clock.now_ms()
@@ -159,6 +163,8 @@ class Replica:
                 logger.exception("replication failed")
                 self.trouble = repr(error)
                 delay = REFUSED_RETRY_S
+            # Whoever reads from this slave now sees all that has come: more may never do.
+            self._go_on_dispatching()
             await asyncio.sleep(delay)
 
     def _note(self, trouble: str, level: int) -> None:
@@ -212,13 +218,17 @@ class Replica:
         if not self._was_followed and self._is_master_followed():
             self._was_followed = True
             self._is_sync_wanted.set()
-        if store.dispatcher.waiting and not self._is_dispatching and not self._takes_first:
-            self._is_dispatching = True
-            work = self._turns.run(self._dispatch_steps(), "replication")
-            work.add_done_callback(self._dispatched)
+        self._go_on_dispatching()
         if store.log.durable_reads and not self._is_flushing and self._log.end:
             self._is_flushing = True
             store.when_flushed(self._log.end, self._flushed_in_thread)
+
+    def _go_on_dispatching(self) -> None:
+        """Dispatch what waits, unless that is done already or has to wait for the log."""
+        if self._store.dispatcher.waiting and not self._is_dispatching and not self._takes_first:
+            self._is_dispatching = True
+            work = self._turns.run(self._dispatch_steps(), "replication")
+            work.add_done_callback(self._dispatched)
 
     @property
     def _takes_first(self) -> bool:
@@ -244,6 +254,7 @@ class Replica:
 
     def _dispatched(self, work: asyncio.Future[None]) -> None:
         self._is_dispatching = False
+        self._has_dispatched.set()
         if len(self._store.queues) != self._queue_count:
             # Messages of a new topic have come: its configuration must not wait long.
             self._queue_count = len(self._store.queues)
@@ -271,6 +282,24 @@ class Replica:
         FlintError if it does not give them, or if its log is not known to be this one.
         """
         await self._sync.run(self._master, is_same=self._is_master_followed)
+
+    async def known_topics(self) -> tuple[frozenset[str], TopicsKnown]:
+        """Take over the tables of the master now; return its topics, and what that tells.
+
+        It waits until this slave has dispatched what its master had then.  FlintError if the master
+        does not answer, or is not followed; TimeoutError if this slave is too far behind.
+        """
+        if not self._master or self._stream is None:
+            raise OtherLogError("no master is followed")
+        before = self._log.end
+        await self.sync_now()
+        names = frozenset(topic.name for topic in self._sync.topics)
+        after = (await self._sync.log_range(self._master)).end
+        async with asyncio.timeout(CATCH_UP_S):
+            while self._store.dispatcher.offset < after:
+                self._has_dispatched.clear()
+                await self._has_dispatched.wait()
+        return names, TopicsKnown(before, after)
 
     def _is_master_followed(self) -> bool:
         """Whether the master has the log of this slave; one without a log has nothing to lose.

@@ -48,6 +48,11 @@ class TableSync:
         self._turns = turns
         self._client = client
 
+    @property
+    def topics(self) -> TopicTable:
+        """The topics, as they were last taken over."""
+        return self._tables.topics
+
     async def run(self, master: str, *, is_same: Callable[[], bool] = lambda: True) -> None:
         """Take over all tables; FlintError if the master does not give one.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from flintmq.model.topics import DUE_TIME_TOPICS, LMQ_PREFIX, TRANS_OP_HALF_TOPIC
 
@@ -28,6 +28,19 @@ STEP_QUEUES: Final = 16
 
 STEP_UNMADE: Final = 1024
 """Queues that have given an offset and are looked at between two interruptions."""
+
+
+class TopicsKnown(NamedTuple):
+    """What a slave knows of the log when it has asked its master for topics.
+
+    A topic that is none of those may have been deleted, or have been made since.  By its queue
+    alone a slave cannot tell, and messages of a deleted topic may still be on their way.
+    """
+
+    before: int
+    """Below this offset all messages were stored before the topics were told."""
+    after: int
+    """From this offset on all messages were stored after that."""
 
 
 class UnsyncedRemovals:
@@ -125,30 +138,45 @@ class QueueCleaner:
         self._dispatcher = dispatcher
         self._unsynced = UnsyncedRemovals(queues, dispatcher, durability)
 
-    def clean_unused_topics(self, live: Collection[str]) -> int:
+    def clean_unused_topics(
+        self, live: Collection[str], *, known: TopicsKnown | None = None
+    ) -> int:
         """Destroy the queues of topics that are not in ``live``; return how many topics."""
-        return len(_synced(self.forget_unused_topics(live.__contains__)).topics)
+        return len(_synced(self.forget_unused_topics(live.__contains__, known=known)).topics)
 
     def forget_unused_topics(
-        self, is_live: Callable[[str], bool], *, first: str = ""
+        self,
+        is_live: Callable[[str], bool],
+        *,
+        first: str = "",
+        known: TopicsKnown | None = None,
     ) -> Generator[None, None, ForgottenQueues]:
         """Remove the queues of topics that are not live, interruptible.
 
-        A topic may be made anew while this is interrupted; what is left of it then stays.
+        A topic may be made anew while this is interrupted; what is left of it then stays.  A slave
+        says when it was told the topics: it removes a queue that has all messages of the deleted
+        topic, and none that came later.
         """
 
         def is_unused(topic: str) -> bool:
             is_kept = topic in KEPT_TOPICS or topic.startswith(LMQ_PREFIX)
             return not is_kept and not is_live(topic)
 
+        def is_to_go(queue: StoredQueue) -> bool:
+            if not is_unused(queue.topic):
+                return False
+            return known is None or (
+                queue.max_physical_offset <= known.before and self._dispatcher.offset >= known.after
+            )
+
         # What is readable comes into the queues before they go, and its consumers are told of it.
         yield from dispatch_so_far(self._dispatcher, self._log.readable_end)
         forgotten = ForgottenQueues(self._unsynced)
         if first:
             yield from self._forget_those(
-                forgotten, lambda queue: queue.topic == first and is_unused(first)
+                forgotten, lambda queue: queue.topic == first and is_to_go(queue)
             )
-        yield from self._forget_those(forgotten, lambda queue: is_unused(queue.topic))
+        yield from self._forget_those(forgotten, is_to_go)
         yield from self._forget_unmade(is_unused)
         return forgotten
 

@@ -313,6 +313,8 @@ class KeyIndex:
         for file in self.files[number:]:
             self._remove(file)
         del self.files[number:]
+        # With a clock set back the next file may have the name of one of these, or an earlier one.
+        self._named = min(self._named, self.files[-1].name if self.files else 0)
         self.forget_last()
 
     def forget_last(self) -> None:
