@@ -1,6 +1,7 @@
 """TLS on connections: who is let in, who is not, and what half a handshake costs."""
 
 import asyncio
+import contextlib
 import logging
 import socket
 import ssl
@@ -22,7 +23,7 @@ from flintmq.remoting import (
 )
 from flintmq.remoting.refusal_counts import ADDRESS_CONNECTIONS
 from flintmq.remoting.tls_files import TlsFiles, WatchedContext, client_context, server_context
-from flintmq.remoting.tls_listener import ServerTls
+from flintmq.remoting.tls_listener import GreetingPace, ServerTls
 from flintmq.settings.tls_settings import TlsClientAuth
 from tests.kits.broker.remoting_kit import ECHO, HOST, RawClient, eventually, request, run, serving
 from tests.kits.broker.tls_kit import Authority
@@ -282,3 +283,62 @@ def test_files_that_cannot_be_used_are_named(authority: Authority, tmp_path: Pat
     with pytest.raises(TlsError, match=r"broken\.pem: no certificates in PEM"):
         client_context(TlsFiles(ca_file=str(broken)))
     assert "a word" not in repr(hidden.files(key_password="a word"))
+
+
+async def test_only_so_many_go_on_in_one_turn_of_the_loop() -> None:
+    pace, loop = GreetingPace(2), asyncio.get_running_loop()
+    futures = [loop.create_future() for _ in range(7)]
+    for future in futures:
+        pace.add(future)
+    futures[1].cancel()  # Who has given up takes nobody's place.
+    done = []
+    for _ in range(4):
+        await asyncio.sleep(0)
+        done.append(sum(future.done() and not future.cancelled() for future in futures))
+    assert done == [2, 4, 6, 6]
+
+
+async def test_a_handshake_that_comes_byte_by_byte_is_finished(authority: Authority) -> None:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    trusting = client_context(TlsFiles(ca_file=str(authority.ca)))
+    tls = trusting.wrap_bio(incoming, outgoing, server_hostname=HOST)
+    async with (
+        serving(tls=tls_of(authority.issue("patient").files())) as server,
+        RawClient.connect(server.ports[0]) as peer,
+    ):
+        for _ in range(10):
+            is_done = False
+            with contextlib.suppress(ssl.SSLWantReadError):
+                tls.do_handshake()
+                is_done = True
+            for one in outgoing.read():
+                peer.writer.write(bytes([one]))
+                await peer.writer.drain()
+            if is_done:
+                break
+            incoming.write(await peer.reader.read(4096))
+        await eventually(lambda: len(server.connections) == 1)
+
+
+async def test_nothing_of_tls_is_made_for_half_a_hello(authority: Authority) -> None:
+    made = []
+
+    class Watched(WatchedContext):
+        async def current(self) -> ssl.SSLContext:
+            made.append(1)
+            return await super().current()
+
+    files = authority.issue("half").files()
+    context = Watched(lambda: server_context(files, TlsClientAuth.NONE))
+    limits = Limits(handshake_timeout_ms=200)
+    async with serving(tls=ServerTls(context=context, is_enforced=True), limits=limits) as server:
+        for start in ("16", "160301", "16030100c8", "16030100c8010000c40303"):
+            with socket.create_connection((HOST, server.ports[0])) as peer:
+                peer.sendall(bytes.fromhex(start))
+                peer.settimeout(10)
+                assert await asyncio.to_thread(_drained, peer)
+        # One that leaves amid its hello is no failure of time.
+        with socket.create_connection((HOST, server.ports[0])) as peer:
+            peer.sendall(bytes.fromhex("16030100c801"))
+        await eventually(lambda: server.waiting_count == 0)
+    assert not made
