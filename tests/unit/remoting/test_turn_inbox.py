@@ -427,6 +427,20 @@ async def test_what_comes_while_a_read_waits_stays_behind_it_and_nothing_more_is
     assert all(transport.is_reading() for transport in here.transports)
 
 
+async def test_a_read_that_comes_alone_does_not_overtake_one_that_waits() -> None:
+    here = Here(PEER_COUNT, turns=True)
+    frame = encode_command(Command(code=CODE, body=b"whole"))
+    for connection in here.connections:
+        connection.data_received(frame[:9])
+    here.inbox.handle()
+    # So many may wait that the crowd is forgotten before they had their turn.
+    here.inbox._crowded_turns, here.clock = 0, 100.0
+    here.connections[-1].data_received(frame[9:])
+    for _ in range(PEER_COUNT):
+        here.inbox.handle()
+    assert here.written()[-1] == [b"whole"]
+
+
 async def test_a_connection_that_ends_while_its_read_waits_is_forgotten() -> None:
     here = Here(PEER_COUNT, turns=True)
     here.clock = 1.0

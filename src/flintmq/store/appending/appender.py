@@ -257,19 +257,18 @@ class Appender:
         """Append a message that enters further queues besides its own (spec: multi-dispatch)."""
         lmq, admission = self._config.enable_lmq, self._admission
         names = message.properties[INNER_MULTI_DISPATCH].split(",")
+        admission.check_further_count(len(names))
         slots = []
         for name in names:
-            is_lmq = lmq and name.startswith(LMQ_PREFIX)
-            queue_id = 0 if is_lmq else message.queue_id
+            queue_id = 0 if lmq and name.startswith(LMQ_PREFIX) else message.queue_id
             admission.check_topic(name)
-            if is_lmq and self._queues.get(name, 0) is None:
-                admission.check_lmq_count()
             slots.append(QueueSlot(name, queue_id, self.next_offsets.get((name, queue_id), 0)))
         properties = {name: value for name, value in message.properties.items() if name != WAIT} | {
             INNER_MULTI_QUEUE_OFFSET: ",".join(str(slot.queue_offset) for slot in slots)
         }
         text = encode_properties(properties)
         admission.check_lengths(message.topic, text, len(message.body))
+        admission.claim_queues(((slot.name, slot.queue_id) for slot in slots), self.next_offsets)
         result = self._write(message, message.topic, message.queue_id, properties, text, slots)
         result.wait_for_flush = self._waits and _wants_wait(message.properties)
         for slot in slots:
@@ -373,6 +372,8 @@ class Appender:
             raise PutRefusedError(
                 PutStatus.PROPERTIES_SIZE_EXCEEDED, f"{longest} bytes of properties"
             )
+        if self._multi_dispatch:
+            admission.check_further_offsets(texts)
         self.began_ms = self._clock.now_ms()
         return self._write_batch(batch, topic_part, items, texts)
 
