@@ -114,15 +114,17 @@ async def test_a_message_does_not_make_more_queues_than_there_may_be(tmp_path: P
         for names in ([f"%LMQ%{number}" for number in range(6)], list("abcdef")):
             answer = await wire.send_raw("orders", b"six", **to(*names))
             assert answer.code == ResponseCode.SYSTEM_ERROR
-        # The same ones twice are not more, and others than light queues count too.
-        await wire.send("orders", b"three", **to("%LMQ%a", "b", "%LMQ%c", "b", "%LMQ%c"))
-        await wire.send("orders", b"two", **to("b", "%LMQ%d", "e"))
-        answer = await wire.send_raw("orders", b"one", **to("f"))
-        assert answer.code == ResponseCode.SYSTEM_ERROR
-        await wire.send("orders", b"known", **to("b", "%LMQ%d"))
-        assert len(await wire.pull("%LMQ%d", consumer_group=GROUP)) == 2
+        # The same ones twice are not more.
+        await wire.send("orders", b"four", **to("%LMQ%a", "b", "%LMQ%c", "b", "%LMQ%c", "d"))
+        light = [f"%LMQ%{number}" for number in range(4)]
+        for names in (light, ["e", "f", "g", "h"]):
+            answer = await wire.send_raw("orders", b"one too many", **to(*names))
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            await wire.send("orders", b"just enough", **to(*names[1:]))
+        await wire.send("orders", b"known", **to("b", "%LMQ%a"))
+        assert len(await wire.pull("%LMQ%a", consumer_group=GROUP)) == 2
     made = {one.name for one in (tmp_path / "consumequeue").iterdir()}
-    assert made == {"orders", "%LMQ%a", "b", "%LMQ%c", "%LMQ%d", "e"}
+    assert made == {"orders", "%LMQ%a", "b", "%LMQ%c", "d", *light[1:], "f", "g", "h"}
 
 
 async def test_a_message_enters_a_bounded_number_of_queues(tmp_path: Path) -> None:

@@ -64,7 +64,8 @@ class QueryProcessor:
         """Tell the record at a physical offset."""
         offset, store = request.header.offset, self._context.store
         await self._context.cold_loads.load(lambda: store.reader.cold_reads.of_records([offset]))
-        piece = store.select(offset)
+        is_message = self._context.access is None or self._context.look(offset) is not None
+        piece = store.select(offset) if is_message else None
         if piece is None:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,

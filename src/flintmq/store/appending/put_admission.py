@@ -120,27 +120,29 @@ class PutAdmission:
     ) -> None:
         """Note the queues that a message enters; refuse it if it would make too many new ones.
 
-        What counts are light queues, and others that messages of other topics were the first to
-        enter: neither needs an entry in a table, and each has files.  ``known`` has all queues that
-        some message has entered, be they there already or not.
+        What counts are light queues, and, by themselves, others that messages of other topics were
+        the first to enter: neither needs an entry in a table, and each has files.  ``known`` has
+        all queues that some message has entered, be they there already or not.
         """
         table = self._queues
         new = {one for one in queues if one not in known and table.get(*one) is None}
         if not new:
             return
-        if table.lmq_count + len(self._claimed) + len(new) > self._lmq_count_max:
-            # Light queues that are there are counted by their table, and some were deleted since.
+        # Light queues that are there are counted by their table, and some were deleted since.
+        if len(self._claimed) + len(new) + table.lmq_count > self._lmq_count_max:
             self._claimed = {
                 one
                 for one in self._claimed
-                if one in known and (not one[0].startswith(LMQ_PREFIX) or table.get(*one) is None)
+                if one in known and (not _is_light(one) or table.get(*one) is None)
             }
-            count = table.lmq_count + len(self._claimed)
-            if count + len(new) > self._lmq_count_max:
-                raise PutRefusedError(
-                    PutStatus.LMQ_QUEUE_COUNT_EXCEEDED,
-                    f"{count} light and further queues, at most {self._lmq_count_max}",
-                )
+        light, others = table.lmq_count, 0
+        for one in self._claimed | new:
+            light, others = light + _is_light(one), others + (not _is_light(one))
+        if max(light, others) > self._lmq_count_max:
+            raise PutRefusedError(
+                PutStatus.LMQ_QUEUE_COUNT_EXCEEDED,
+                f"{light} light and {others} further queues, of each at most {self._lmq_count_max}",
+            )
         self._claimed |= new
 
     def topic_part(self, topic: str) -> bytes:
@@ -166,3 +168,7 @@ class PutAdmission:
         if level is None:
             raise illegal(f"delay level {text[:32]!r} is not a number")
         return level
+
+
+def _is_light(queue: tuple[str, int]) -> bool:
+    return queue[0].startswith(LMQ_PREFIX)
