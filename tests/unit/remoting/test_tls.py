@@ -20,9 +20,17 @@ from flintmq.remoting import (
     RemotingError,
     RemotingServer,
     TlsError,
+    tls_files,
 )
 from flintmq.remoting.refusal_counts import ADDRESS_CONNECTIONS
-from flintmq.remoting.tls_files import TlsFiles, WatchedContext, client_context, server_context
+from flintmq.remoting.tls_files import (
+    SETTLED_NS,
+    TlsFiles,
+    WatchedContext,
+    _FileState,
+    client_context,
+    server_context,
+)
 from flintmq.remoting.tls_listener import GreetingPace, ServerTls
 from flintmq.settings.tls_settings import TlsClientAuth
 from tests.kits.broker.remoting_kit import ECHO, HOST, RawClient, eventually, request, run, serving
@@ -175,6 +183,56 @@ async def test_renewed_files_are_used_without_a_restart_and_broken_ones_are_not(
         while not await is_renewed():  # noqa: ASYNC110 - files set no event
             await asyncio.sleep(0.05)
         assert await echoed(old, server) == b"hello"  # Its connection is as it was.
+
+
+def test_files_that_were_read_while_they_were_written_are_read_again(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two writes within one tick of the clock of a file system look alike from outside."""
+    used, other = authority.issue("used"), authority.issue("other")
+    now_ns, written_ns = 10 * SETTLED_NS, 1
+    monkeypatch.setattr(tls_files, "_file_state", lambda path: _FileState(1, 1, 1, written_ns))
+    monkeypatch.setattr("flintmq.remoting.tls_files.time.time_ns", lambda: now_ns)
+    context = tls_of(used.files()).context
+    first = context._context
+    written_ns = now_ns
+    right = used.key.read_bytes()
+    used.key.write_bytes(other.key.read_bytes())
+    context.reload()
+    assert context._context is first
+    assert "the old ones hold" in caplog.text
+    used.key.write_bytes(right)
+    context.reload()
+    second = context._context
+    assert second is not first
+    now_ns += 2 * SETTLED_NS
+    context.reload()
+    settled = context._context
+    assert settled is not second
+    context.reload()
+    assert context._context is settled
+
+
+@pytest.mark.parametrize("cut", [0, 0.3, 0.7])
+async def test_files_that_change_under_many_connections_refuse_nobody(
+    authority: Authority, cut: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Half of a file, an empty one and one that is gone count as no file: the old ones hold."""
+    used = authority.issue(f"worn{cut}")
+    texts = {path: path.read_bytes() for path in (used.cert, used.key)}
+    tls, trusted = tls_of(used.files()), TlsFiles(ca_file=str(authority.ca))
+
+    async def ask_once() -> None:
+        async with asking(trusted) as client:
+            assert await echoed(client, server) == b"hello"
+
+    async with serving(tls=tls) as server:
+        for path, text in texts.items():
+            for broken in (text[: int(len(text) * cut)], None, text):
+                path.unlink() if broken is None else path.write_bytes(broken)
+                tls.context._next_look = 0.0
+                await asyncio.gather(*(ask_once() for _ in range(10)))
+    assert "the old ones hold" in caplog.text
 
 
 async def test_half_handshakes_are_bounded_in_number_and_time(
