@@ -6,11 +6,12 @@ from typing import Final
 
 import pytest
 
+from flintmq.format.java import string_hash
 from flintmq.format.message_id import decode_offset_id
 from flintmq.format.properties import encode_properties
 from flintmq.format.stored.record_encoding import encode_record
 from flintmq.format.wire.codes import RequestCode, ResponseCode
-from flintmq.format.wire.headers.query import ViewMessageRequest
+from flintmq.format.wire.headers.query import QueryMessageRequest, ViewMessageRequest
 from flintmq.format.wire.headers.send_back import SendBackRequest
 from flintmq.format.wire.headers.transaction import EndTransactionRequest
 from flintmq.model.property_names import PRODUCER_GROUP, REAL_QID, REAL_TOPIC
@@ -105,3 +106,34 @@ async def test_a_record_is_one_before_and_after_its_queue_has_it(
             assert store.is_entered(record) is is_one
             found = is_entered(record, queues=store.queues, log=store.log, dispatched=dispatched)
             assert found is is_one
+
+
+def key_with_the_hash_of(topic: str, other: str) -> str:
+    """Return a key that the index of a topic has under the hash of another entry."""
+    length = 7
+    place = [31 ** (length - 1 - number) for number in range(length)]
+    start = string_hash(f"{topic}#") * 31**length + sum(ord("!") * one for one in place)
+    rest = (string_hash(other) - start) % (1 << 32)
+    return "".join(chr(ord("!") + rest // one % 31) for one in place)
+
+
+async def test_no_message_of_another_topic_is_found_by_a_key_with_the_same_hash(
+    tmp_path: Path,
+) -> None:
+    key = key_with_the_hash_of("orders", "hidden#secret")
+    assert string_hash(f"orders#{key}") == string_hash("hidden#secret")
+    query = QueryMessageRequest(
+        topic="orders", key=key, max_num=32, begin_timestamp=0, end_timestamp=1 << 60
+    )
+    async with guarded_site(tmp_path) as here, client_of(here, ADMIN) as owner:
+        for topic in ("hidden", "orders"):
+            here.broker.context.topics.ensure(topic, 4)
+        await owner.send("hidden", b"hidden body", properties={"KEYS": "secret"})
+        async with client_of(here, USER) as wire:
+            answer = await wire.call(RequestCode.QUERY_MESSAGE, query)
+            assert answer.code == ResponseCode.QUERY_NOT_FOUND
+            await wire.send("orders", b"own body", properties={"KEYS": key})
+            answer = await wire.call(RequestCode.QUERY_MESSAGE, query)
+        assert answer.code == ResponseCode.SUCCESS
+        assert b"own body" in answer.body
+        assert b"hidden body" not in answer.body
