@@ -12,6 +12,7 @@ from flintmq.store.clock import SystemClock
 from flintmq.store.config import FlushMode
 from flintmq.store.errors import StoreError
 from flintmq.store.files.local_files import LocalFiles
+from flintmq.store.reading.entered_records import is_entered
 from flintmq.store.results import PutStatus
 from flintmq.store.upkeep.services import Service
 
@@ -359,6 +360,13 @@ class MessageStore:
     def look(self, physical_offset: int) -> Record | None:
         """Return the decoded record at a physical offset."""
         return self.reader.look(physical_offset)
+
+    def is_entered(self, record: Record) -> bool:
+        """Return whether a queue leads to a record, or will; a body may look like one, too."""
+        self._catch_up()
+        return is_entered(
+            record, queues=self.queues, log=self.log, dispatched=self.dispatcher.offset
+        )
 
     def select(self, physical_offset: int, size: int | None = None) -> Slice | None:
         """Return the raw record at a physical offset, held until released."""
