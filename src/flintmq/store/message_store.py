@@ -402,8 +402,7 @@ class MessageStore:
     ) -> Generator[None, None, ForgottenQueues]:
         """Remove the queues of topics that are not live, those of ``first`` before others.
 
-        An owner with others to serve may interrupt it; ``sync`` of what it returns makes the
-        removal durable, in any thread.
+        It may be interrupted; ``sync`` of what it returns makes the removal durable, in any thread.
         """
         return self._cleaner.forget_unused_topics(is_live, first=first, known=known)
 
