@@ -93,6 +93,7 @@ def test_every_crash_leaves_a_true_store(name: str, seed: int) -> None:
     variant = VARIANTS[name]
     seen: set[int] = set()
     checked: set[tuple[int, int]] = set()
+    known: set[tuple[int, int, int, int]] = set()
     for number, cut in enumerate(cuts_of(variant, seed)):
         driver, files = run_to(variant, seed, cut)
         for state in states_of(variant, driver.ledger, files, number):
@@ -102,7 +103,7 @@ def test_every_crash_leaves_a_true_store(name: str, seed: int) -> None:
             seen.add(content)
             checked.add((content, state.least))
             try:
-                assert_recovers(state.files, driver.ledger, variant, least=state.least)
+                assert_recovers(state.files, driver.ledger, variant, least=state.least, known=known)
             except Exception as error:
                 error.add_note(f"{name}, seed {seed}: {cut}, {state.name}")
                 raise
