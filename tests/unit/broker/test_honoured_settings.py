@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from flintmq.broker import read_settings
 from flintmq.broker.broker_registrar import BrokerRegistrar
 from flintmq.filter.bloom import BloomFilter
 from flintmq.format.wire.codes import RequestCode
@@ -75,6 +76,12 @@ async def test_filter_bits_are_made_by_the_rate_of_errors_and_the_number_of_grou
     default = BloomFilter.of(error_percent=20, consumer_count=32)
     assert (found.bit_count, found.hash_count) == (expected.bit_count, expected.hash_count)
     assert found.bit_count != default.bit_count
+
+
+def test_the_port_for_slaves_is_the_one_above_that_for_clients_unless_it_is_set() -> None:
+    assert read_settings({"listenPort": "12000"})[1].ha_listen_port == 12001
+    both = {"listenPort": "12000", "haListenPort": "13000"}
+    assert read_settings(both)[1].ha_listen_port == 13000
 
 
 async def test_a_broker_waits_for_name_servers_as_long_as_its_setting_says(
