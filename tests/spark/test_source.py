@@ -25,6 +25,8 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from flintmq.format.compression import CompressionType, compress
 from flintmq.model.message import PutMessage
+from flintmq.model.property_names import DELIVER_AT, REAL_TOPIC
+from flintmq.model.topics import WAITING_TOPIC
 from flintmq.spark import ColumnError, CorruptLogError, OptionError
 from flintmq.spark.options.store_options import SPLIT_SIZE, OnCorrupt, parse_options
 from flintmq.spark.rows.columns import arrow_schema, table_schema
@@ -386,3 +388,25 @@ def test_the_package_loads_the_source_when_it_is_asked_for() -> None:
     """Every worker process imports the package; few of them need the data source."""
     done = subprocess.run([sys.executable, "-c", LAZY], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("flintmq\n", "")
+
+
+def test_messages_that_wait_for_their_time_are_rows_with_their_topic_and_time(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock(START_MS)
+    with MessageStore.open(small_config(tmp_path), clock=clock, background=False) as store:
+        message = PutMessage(
+            topic="orders",
+            queue_id=0,
+            body=b"later",
+            properties={DELIVER_AT: str(START_MS + 3_600_000)},
+            born_timestamp=START_MS,
+            born_host=HOST,
+            store_host=HOST,
+        )
+        assert store.put(message).ok
+    (row,) = read(tmp_path)
+    assert (row["topic"], row["body"]) == (WAITING_TOPIC, b"later")
+    properties = dict(row["properties"])
+    assert properties[REAL_TOPIC] == "orders"
+    assert properties[DELIVER_AT] == str(START_MS + 3_600_000)

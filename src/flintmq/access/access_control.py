@@ -10,12 +10,13 @@ import asyncio
 import hmac
 import logging
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from flintmq.access.access_errors import DenialReason, DeniedError
-from flintmq.access.accounts import PUBLISH
+from flintmq.access.accounts import PUBLISH, topic
 from flintmq.access.request_classes import ACCESS_CODES, REQUEST_CLASSES, Access
 from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.signature import ACCESS_KEY, SIGNATURE, signature_of
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from flintmq.access.accounts import Account, Accounts
     from flintmq.access.request_classes import TopicAt
     from flintmq.remoting import ReceivedRequest
+    from flintmq.remoting.peer import Peer
     from flintmq.remoting.request_table import RequestSource
 
 logger = logging.getLogger(__name__)
@@ -58,27 +60,43 @@ class AccessControl:
         self._open_topics = open_topics
         self._denials = DenialLog(monotonic)
         self._changing = asyncio.Lock()
+        self._clients: weakref.WeakKeyDictionary[Peer, str | None] = weakref.WeakKeyDictionary()
+        """The access keys of clients by their connections; None: their addresses are enough."""
 
     # -- admission -----------------------------------------------------------------------------
 
     def admit(self, connection: RequestSource, request: ReceivedRequest) -> None:
         """Return if a request may be handled; raise DeniedError if it may not."""
         try:
-            self._check(connection.peer[0], request)
+            account = self._check(connection.peer[0], request)
         except DeniedError as denial:
             self._denials.note(denial, connection.peer[0], request.code)
             raise
+        if request.code == RequestCode.HEART_BEAT:
+            self._clients[connection] = None if account is None else account.access_key
 
-    def _check(self, host: str, request: ReceivedRequest) -> None:
+    def may_publish(self, connection: Peer, name: str) -> bool:
+        """Return whether the client that sends heartbeats on a connection may send to a topic.
+
+        Whoever may is asked about transactions, and shown their messages.
+        """
+        access_key = self._clients.get(connection, "")
+        if access_key is None:
+            return True
+        account = self._accounts.by_key.get(access_key)
+        return account is not None and (account.has_all_rights or account.may(topic(name, PUBLISH)))
+
+    def _check(self, host: str, request: ReceivedRequest) -> Account | None:
+        """Return the account that a request may be handled for, None if its address is enough."""
         code = request.code
         request_class = REQUEST_CLASSES.get(code)
         grants = self._white_list_grants and code not in ACCESS_CODES and request_class is not None
         if grants and self._accounts.white_addresses.match(host):
-            return
+            return None
         fields = _text_fields(request)
         account = self._account_of(fields)
         if grants and account.white_addresses.match(host):
-            return
+            return None
         _check_signature(account, request, fields)
         self._check_address(account, host)
         if request_class is None:
@@ -102,6 +120,7 @@ class AccessControl:
                         DenialReason.NO_PERMISSION,
                         f"No default permission for {shown(str(needed))}",
                     )
+        return account
 
     def _account_of(self, fields: Mapping[str, str]) -> Account:
         access_key = fields.get(ACCESS_KEY, "")

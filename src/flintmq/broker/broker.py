@@ -43,6 +43,8 @@ from flintmq.broker.waiting.late_sends import LateSends
 from flintmq.broker.waiting.packed_sends import PackedSends
 from flintmq.broker.waiting.replicated_puts import ReplicatedPuts
 from flintmq.filter.filter_entries import FILE_NAME as FILTER_FILE_NAME
+from flintmq.format.errors import CorruptRecordError
+from flintmq.format.stored.record import read_record_properties, read_record_topic
 from flintmq.format.wire.bodies.delays import DelayProgress
 from flintmq.format.wire.bodies.dialect import BodyError
 from flintmq.format.wire.codes import RequestCode
@@ -406,11 +408,16 @@ def _access_control(context: BrokerContext) -> AbstractAsyncContextManager[Acces
     config, store = context.config, context.store
 
     def topic_at(offset: int) -> str | None:
-        record = store.look(offset) if offset >= 0 else None
-        if record is None:
+        piece = store.select(offset) if offset >= 0 else None
+        if piece is None:
             return None
-        is_waiting = record.topic in DUE_TIME_TOPICS or record.topic == TRANS_HALF_TOPIC
-        return record.properties.get(REAL_TOPIC, record.topic) if is_waiting else record.topic
+        # The body is not read: it may be large, and on the disk only.
+        with piece, contextlib.suppress(CorruptRecordError):
+            topic = read_record_topic(piece.view)
+            if topic in DUE_TIME_TOPICS or topic == TRANS_HALF_TOPIC:
+                return read_record_properties(piece.view).get(REAL_TOPIC, topic)
+            return topic
+        return None
 
     return run_access_control(
         access_file(config.acl_file, config.rocketmq_home),

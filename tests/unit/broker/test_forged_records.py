@@ -6,6 +6,7 @@ from typing import Final
 
 import pytest
 
+from flintmq.broker.transactions.transaction_check import TransactionCheck
 from flintmq.format.java import string_hash
 from flintmq.format.message_id import decode_offset_id
 from flintmq.format.properties import encode_properties
@@ -137,3 +138,31 @@ async def test_no_message_of_another_topic_is_found_by_a_key_with_the_same_hash(
         assert answer.code == ResponseCode.SUCCESS
         assert b"own body" in answer.body
         assert b"hidden body" not in answer.body
+
+
+async def test_nobody_is_asked_about_transactions_of_a_topic_that_he_may_not_send_to(
+    tmp_path: Path,
+) -> None:
+    """Who is asked is shown the message, and anybody can say that he belongs to a group."""
+    async with guarded_site(tmp_path) as here, client_of(here, ADMIN) as owner:
+        context = here.broker.context
+        context.topics.ensure("hidden", 4)
+        half = {"TRAN_MSG": "true", "PGROUP": "theirs"}
+        await owner.send("hidden", b"half", sys_flag=PREPARED, properties=half)
+        check = TransactionCheck(context)
+        async with client_of(here, USER) as stranger:
+            assert (await stranger.heartbeat("c1", producer="theirs")).code == 0
+            here.clock.advance(60_000)
+            assert check.run() == 0
+            assert (await owner.heartbeat("c2", producer="theirs")).code == 0
+            asked = [context.producers.pick("theirs"), context.producers.pick("theirs")]
+            assert {one.client_id for one in asked if one is not None} == {"c1", "c2"}
+            for _ in range(3):
+                here.clock.advance(60_000)
+                assert check.run() == 1
+            access = context.access
+            assert access is not None
+            members = {one.client_id: one.connection for one in context.producers.members("theirs")}
+            assert access.may_publish(members["c1"], "orders")
+            assert not access.may_publish(members["c1"], "hidden")
+            assert access.may_publish(members["c2"], "hidden")

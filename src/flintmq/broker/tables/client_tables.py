@@ -217,9 +217,12 @@ class ProducerTable:
         """Return the client of that id."""
         return self._by_id.get(client_id)
 
-    def pick(self, group: str) -> Client | None:
+    def pick(
+        self, group: str, may_be: Callable[[Client], bool] = lambda client: True
+    ) -> Client | None:
         """Return a member that can be reached; each call takes the next one in turn."""
-        members = [one for one in self.members(group) if not one.connection.is_closed]
+        open_members = (one for one in self.members(group) if not one.connection.is_closed)
+        members = [one for one in open_members if may_be(one)]
         if not members:
             return None
         turn = self._next.get(group, 0)

@@ -313,7 +313,12 @@ class TransactionCheck:
         result = self._put(half, changed)
         if result is None:
             return None
-        producer = self._context.producers.pick(properties.get(PRODUCER_GROUP, ""))
+        access, topic = self._context.access, properties.get(REAL_TOPIC, "")
+        producer = self._context.producers.pick(
+            properties.get(PRODUCER_GROUP, ""),
+            # Anybody can say that he belongs to a group of producers.
+            lambda one: access is None or access.may_publish(one.connection, topic),
+        )
         if producer is None:
             logger.warning("nobody to ask: group=%s", properties.get(PRODUCER_GROUP))
             return 0
