@@ -74,7 +74,7 @@ class LaggingPair(Simulation):
         self.removed = ""
         """The topic that is being deleted."""
         self.slave_live: set[str] = set()
-        self.slave_known = TopicsKnown(0, 0)
+        self.slave_known = TopicsKnown((), 0, 0)
         """The topics that the slave was told, and when that was."""
         self.deletions = self.cleanings = self.full_disks = self.promotions = 0
 
@@ -191,8 +191,14 @@ class LaggingPair(Simulation):
         if connection is None or slave is None or self.master.store is None:
             return
         if connection.master.is_joined:
+            master = self.master.store
+            gone = {
+                (queue.topic, queue.queue_id)
+                for queue in slave.queues
+                if master.queues.get(queue.topic, queue.queue_id) is None
+            }
             self.slave_live = set(self.live)
-            self.slave_known = TopicsKnown(slave.log.end_offset, self.master.store.log.readable_end)
+            self.slave_known = TopicsKnown(gone, slave.log.end_offset, master.log.end_offset)
 
     def slave_cleans(self) -> None:
         """Have the slave clean up after the topics that it does not know."""
