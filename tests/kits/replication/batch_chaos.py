@@ -43,6 +43,9 @@ QUEUE_COUNT: Final = 2
 BATCH_SIZES: Final = (1, 40, 3000)
 BATCHES_BETWEEN: Final = 6
 """Batches that are acknowledged between two faults."""
+FAULTS: Final = ("kill master", "kill slave", "stop slave", "cut", "stall", "delete")
+WAITS_S: Final = (0.1, 0, 0.01)
+"""How long after the last batch was sent a fault comes."""
 TIMEOUT_MS: Final = 15_000
 SETTINGS: Final = {
     "haSendHeartbeatInterval": 300,
@@ -135,7 +138,8 @@ def run_batches(directory: Path, seed: int, fault_count: int) -> list[str]:
                 directory / "slave", names.address, settings | {"flushDiskType": modes[1]}
             ) as slave:
                 load = Load(f"127.0.0.1:{master.port}", rng)
-                asyncio.run(_under_faults(load, master, slave, stream, fault_count, faults))
+                faults += [rng.choice(FAULTS) for _ in range(fault_count)]
+                asyncio.run(_under_faults(load, master, slave, stream, faults[1:]))
                 wait_for_same_logs(master.store, slave.store)
                 if rng.random() < 0.5:
                     slave.kill()  # In the middle of its dispatch, maybe; the next start goes on.
@@ -146,16 +150,13 @@ def run_batches(directory: Path, seed: int, fault_count: int) -> list[str]:
 
 
 async def _under_faults(
-    load: Load, master: OurBroker, slave: OurBroker, stream: TcpProxy, count: int, faults: list[str]
+    load: Load, master: OurBroker, slave: OurBroker, stream: TcpProxy, faults: list[str]
 ) -> None:
-    rng = Random(count)
     await load.send_some()
-    for _ in range(count):
-        fault = rng.choice(["kill master", "kill slave", "stop slave", "cut", "stall", "delete"])
-        faults.append(fault)
+    for number, fault in enumerate(faults):
         # A batch is on its way when it comes.
         sending = asyncio.create_task(load.send(KEPT))
-        await asyncio.sleep(rng.choice([0, 0.01, 0.1]))
+        await asyncio.sleep(WAITS_S[number % len(WAITS_S)])
         if fault == "delete":
             await load.delete_topic()
         else:
