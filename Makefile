@@ -72,8 +72,9 @@ LIGHT := $(filter tests/unit% tests/property%,$(firstword $(T)))
 test: $(if $(LIGHT),setup-test,setup-dev java node)
 	$(BIN)/python -m pytest $(if $(LIGHT),-p tools.light_tests) -q '$(T)' $(ARGS)
 else
-test: setup-dev java node check ## everything: checks, then all tests; T=path::name for one test, without checks
-	@$(BIN)/python -m tools.compile_kernels # Once, and not in each of the processes.
+test: setup-dev java node ## everything: checks, then all tests; T=path::name for one test, without checks
+	@$(BIN)/python -m tools.warm_up & warm=$$!; \
+	    $(MAKE) --no-print-directory check; code=$$?; wait $$warm && exit $$code
 	$(BIN)/python -m tools.whole_run -n $(JOBS) --dist loadgroup -q --durations=20
 endif
 

@@ -6,6 +6,7 @@ code, that somebody has to look at.  It is named, with the report of its failure
 the run.  More than `AGAIN_MAX` failures are no accident: then nothing is run again.
 """
 
+import os
 import subprocess
 import sys
 from typing import Final
@@ -42,8 +43,19 @@ def plain_name(node_id: str) -> str:
     return node_id if not name or "]" in group else name
 
 
+def keep_compiled() -> None:
+    """Have modules compiled once, though the environment may ask for no bytecode to be kept.
+
+    pytest takes five seconds of processor time to compile all tests, and each of its processes
+    would do so in each run.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+
+
 def run(arguments: list[str]) -> int:
     """Run pytest with these arguments; return its exit code, or that of the second run."""
+    keep_compiled()
     failures = Failures()
     code = pytest.main(arguments, plugins=[failures])
     # Any other code says that the run did not come to its end.

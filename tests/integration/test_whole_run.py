@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tools.warm_up import compile_tests
 from tools.whole_run import AGAIN_MAX, plain_name
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +29,7 @@ def _run(directory: Path, *, count: int, failing: str, unsteady: bool) -> tuple[
     ended = subprocess.run(
         [*command, "--rootdir", "."],
         cwd=directory,
-        env={"PYTHONPATH": str(ROOT), "PATH": ""},
+        env={"PYTHONPATH": str(ROOT), "PATH": "", "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
     )
@@ -56,7 +57,27 @@ def test_many_failures_are_not_run_again(tmp_path: Path) -> None:
     assert said.splitlines()[-1].startswith(f"{count} failed in")
 
 
+def test_tests_are_compiled_once_even_where_no_bytecode_shall_be_kept(tmp_path: Path) -> None:
+    _run(tmp_path, count=1, failing="False", unsteady=False)
+    assert [path.name.partition(".")[0] for path in tmp_path.rglob("*.pyc")] == ["test_some"]
+
+
 def test_the_group_of_a_test_is_not_a_part_of_its_name() -> None:
     assert plain_name("tests/test_a.py::test_b@group") == "tests/test_a.py::test_b"
     assert plain_name("tests/test_a.py::test_b[c@d]@group") == "tests/test_a.py::test_b[c@d]"
     assert plain_name("tests/test_a.py::test_b[c@d]") == "tests/test_a.py::test_b[c@d]"
+
+
+def test_tests_are_compiled_ahead_where_one_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    directory = tmp_path / "tests"
+    directory.mkdir()
+    (directory / "test_one.py").write_text("def test_one(): assert True\n")
+    assert compile_tests(tmp_path)
+    assert len(list(directory.rglob("test_one.*.pyc"))) == 1
+    assert not compile_tests(tmp_path)
+    (directory / "test_two.py").write_text("def test_two(): assert True\n")
+    assert compile_tests(tmp_path)
+    assert len(list(directory.rglob("test_two.*.pyc"))) == 1

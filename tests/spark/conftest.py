@@ -39,7 +39,7 @@ def spark() -> "Iterator[SparkSession]":
     from pyspark.sql import SparkSession
 
     from flintmq.spark.runtime.spark_session import hushed
-    from tests.kits.spark.light_spark import light_java, light_python
+    from tests.kits.spark.light_spark import LIGHT_SETTINGS, light_java, light_python
 
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         reason = "Spark needs Java 17, and there is no java (make java installs it)"
@@ -58,6 +58,7 @@ def spark() -> "Iterator[SparkSession]":
         .config("spark.python.daemon.module", "flintmq.spark.python_daemon")
         .config("spark.driver.extraJavaOptions", light_java())
         .config("spark.sql.shuffle.partitions", "2")
+        .config(map={**LIGHT_SETTINGS})
         .config("spark.sql.python.filterPushdown.enabled", "true")
     )
     with pytest.MonkeyPatch.context() as patch:

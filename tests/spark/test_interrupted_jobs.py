@@ -78,10 +78,14 @@ def wait_for(words: str, process: "subprocess.Popen[bytes]", terminal: Terminal)
     """Wait until a job has said something."""
 
     def is_said() -> bool:
-        assert process.poll() is None or words in terminal.text, terminal.text
+        is_running = process.poll() is None
+        assert is_running or words in terminal.text, "the job has ended"
         return words in terminal.text
 
-    until(is_said, timeout_s=END_S, pause_s=0.05)
+    try:
+        until(is_said, timeout_s=END_S, pause_s=0.05)
+    except AssertionError as error:
+        raise AssertionError(f"{words!r} was not said: {terminal.text!r}") from error
 
 
 def interrupt_after(words: str, process: "subprocess.Popen[bytes]", terminal: Terminal) -> int:

@@ -2,6 +2,8 @@
 
 import io
 import os
+import socket
+import socketserver
 import stat
 import subprocess
 import sys
@@ -16,7 +18,7 @@ from flintmq.spark.runtime.failures import REASON_LENGTH_MAX, reason_of
 from flintmq.spark.runtime.java_runtime import JavaRuntimeError, require_java
 from flintmq.spark.runtime.session_settings import SessionError, SessionSettings, is_local
 from flintmq.spark.runtime.shipping import package_zip, zip_content
-from flintmq.spark.runtime.spark_session import job_session
+from flintmq.spark.runtime.spark_session import job_session, log_errors
 from tests.kits.spark.light_spark import light_java
 
 
@@ -131,16 +133,31 @@ with job_session(settings) as spark:
 """
 
 
-def test_sparks_noise_goes_into_a_file_that_a_good_end_removes(tmp_path: Path) -> None:
+DEAF_JAVA = """
+    java = spark.sparkContext._gateway
+    java.shutdown()
+    assert java.proc.poll() is None
+print(java.proc.poll() is not None)
+"""
+
+
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [("", "10 True\n"), (DEAF_JAVA, "10 True\nTrue\n")],
+    ids=["a good end", "Java does not answer"],
+)
+def test_sparks_noise_goes_into_a_file_that_a_good_end_removes(
+    tmp_path: Path, ending: str, said: str
+) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, light_java()],
+        [sys.executable, "-c", PROGRAM + ending, light_java()],
         env=os.environ | {"XDG_STATE_HOME": str(tmp_path)},
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (done.stdout, done.stderr, done.returncode) == ("10 True\n", "", 0)
+    assert (done.stdout, done.stderr, done.returncode) == (said, "", 0)
     assert [*(tmp_path / "flintmq").iterdir()] == []
     assert [path.name for path in tmp_path.iterdir()] == ["flintmq"]
 
@@ -226,3 +243,23 @@ def test_the_zip_runs_where_the_package_is_not_installed(tmp_path: Path) -> None
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert done.stdout == f"{package}/flintmq/__init__.py flintmq\n"
+
+
+# -- errors of PySpark's own server ------------------------------------------------------------
+
+
+class FailingHandler(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        raise EOFError("Java is gone")
+
+
+def test_errors_of_a_server_go_into_the_log_and_not_to_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log_file = tmp_path / "spark.log"
+    with socketserver.TCPServer(("127.0.0.1", 0), FailingHandler) as server:
+        log_errors(server, log_file)
+        with socket.create_connection(("127.0.0.1", server.server_address[1])):
+            server.handle_request()
+    assert "EOFError: Java is gone" in log_file.read_text()
+    assert capsys.readouterr() == ("", "")

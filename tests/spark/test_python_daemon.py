@@ -38,6 +38,24 @@ def test_workers_have_the_installed_package(spark: SparkSession) -> None:
     assert found == [pyspark.__file__]
 
 
+def test_workers_have_the_source_from_their_start_and_their_collector_passes_it_over(
+    spark: SparkSession,
+) -> None:
+    """PySpark has the collector look at everything after each task."""
+
+    def left_to_the_collector(_: int) -> tuple[bool, int]:
+        import gc
+        import sys
+
+        return "flintmq.spark.source" in sys.modules, len(gc.get_objects())
+
+    ((is_loaded, count),) = (
+        spark.sparkContext.parallelize([0], 1).map(left_to_the_collector).collect()
+    )
+    assert is_loaded
+    assert count < 30_000, count
+
+
 class WherePlanned(DataSource):
     """A source whose only column is called what PySpark was loaded from."""
 

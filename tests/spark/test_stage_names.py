@@ -3,7 +3,11 @@
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from flintmq.spark.runtime.stage_names import RunningStage, running_stages, stage_name
@@ -48,3 +52,12 @@ def test_a_name_lasts_as_long_as_its_block(spark: SparkSession) -> None:
             assert context.getLocalProperty("spark.job.description") == "inner"
         assert context.getLocalProperty("spark.job.description") == "outer"
     assert context.getLocalProperty("spark.job.description") == before
+
+
+@pytest.mark.parametrize("error", [Py4JError("no such stage"), Py4JNetworkError("Java is gone")])
+def test_where_spark_cannot_tell_no_stage_runs(error: Exception) -> None:
+    def ask() -> None:
+        raise error
+
+    context: Any = SimpleNamespace(_jsc=SimpleNamespace(sc=ask))
+    assert running_stages(context) == []

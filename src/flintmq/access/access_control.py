@@ -19,6 +19,7 @@ from flintmq.access.accounts import PUBLISH
 from flintmq.access.request_classes import ACCESS_CODES, REQUEST_CLASSES, Access
 from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.signature import ACCESS_KEY, SIGNATURE, signature_of
+from flintmq.remoting.paced_log import PacedLog
 
 if TYPE_CHECKING:
     from flintmq.access.access_files import AccessFiles
@@ -31,8 +32,6 @@ logger = logging.getLogger(__name__)
 
 SHOWN_LENGTH_MAX: Final = 128
 """Of a name that a peer sent, in remarks and in the log."""
-LOG_INTERVAL_S: Final = 1.0
-"""Denials of one reason are logged once in so long; those between are counted."""
 _UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 
 
@@ -192,27 +191,22 @@ class DenialLog:
     """Counts denials by their reasons, and logs some of them."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
         self._counts: Counter[DenialReason] = Counter()
-        self._logged_at: dict[DenialReason, float] = {}
-        self._logged_counts: Counter[DenialReason] = Counter()
+        self._log: PacedLog[DenialReason] = PacedLog(monotonic)
 
     def note(self, denial: DeniedError, host: str, code: int) -> None:
         """Count a denial; log it unless one of its kind was logged just before."""
         reason = denial.reason
         self._counts[reason] += 1
-        now = self._monotonic()
-        if now - self._logged_at.get(reason, -LOG_INTERVAL_S) < LOG_INTERVAL_S:
-            return
-        between = self._counts[reason] - self._logged_counts[reason] - 1
-        self._logged_at[reason], self._logged_counts[reason] = now, self._counts[reason]
-        logger.warning(
-            "request denied: from=%s code=%d reason=%s not_logged=%d",
-            host,
-            code,
-            denial.words,
-            between,
-        )
+        not_logged = self._log.passes(reason)
+        if not_logged is not None:
+            logger.warning(
+                "request denied: from=%s code=%d reason=%s not_logged=%d",
+                host,
+                code,
+                denial.words,
+                not_logged,
+            )
 
     def by_reason(self) -> dict[str, int]:
         """Return the counts."""

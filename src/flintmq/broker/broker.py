@@ -209,6 +209,8 @@ def _filter_table(
         clean_span_ms=config.filter_clean_span_ms,
     )
     filters.load()
+    if config.property_filter:
+        filters.make_filters()
     return filters
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from flintmq.broker.waiting.large_batches import LargeBatches
     from flintmq.broker.waiting.late_sends import LateSends
     from flintmq.broker.waiting.packed_sends import PackedSends
+    from flintmq.format.stored.record import Record
     from flintmq.remoting.fair_turns import FairTurns, Steps
     from flintmq.remoting.peer import Peer
     from flintmq.remoting.refusal_counts import RefusalCounts
@@ -124,6 +125,16 @@ class BrokerContext:
         work = self.dispatching
         if self.is_dispatching and work and self.store.dispatcher.behind > UNDISPATCHED_SIZE_MAX:
             peer.wait_for(work)
+
+    def look(self, physical_offset: int) -> Record | None:
+        """Return the message that a client names by its place in the log.
+
+        With access control it has to be one that a queue leads to: a sender could write into a body
+        what looks like a record of a topic that he may read, and covers those of others.
+        """
+        record = self.store.look(physical_offset)
+        is_message = record is not None and (self.access is None or self.store.is_entered(record))
+        return record if is_message else None
 
     @property
     def is_slave(self) -> bool:

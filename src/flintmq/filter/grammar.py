@@ -57,7 +57,7 @@ RPAR: ")"
 PLUS: "+"
 MINUS: "-"
 
-LINE_COMMENT.3: /--[^\r\n]*(?:\r\n|\n|\r)/
+LINE_COMMENT.3: /--[^\r\n]*+(?:\r\n|\n|\r)/
 BLOCK_COMMENT.3: /\/\*[^*]*\*+(?:[^*\/][^*]*\*+)*\//
 BLANK: /[ \t\n\r\f]+/
 %ignore LINE_COMMENT

@@ -4,6 +4,7 @@ A property is a text.  Compared with a number it is read as a number of the same
 of Java's ``Integer``, ``Long`` and ``Double``, which differ from Python's in what they accept.
 """
 
+import functools
 import math
 import re
 from typing import Final
@@ -29,6 +30,13 @@ _SPECIAL: Final = {
 }
 
 
+_SHORT_LENGTH_MAX: Final = 256
+"""Characters of a text that is read each time it is compared."""
+_LONG_COUNT_MAX: Final = 128
+"""Longer texts whose numbers are remembered: a message has no more of them.  To read 30,000 digits
+takes as long as a hundred comparisons, and an expression may compare them hundreds of times."""
+
+
 class Long(int):
     """An integer of 64 bits; a plain ``int`` stands for one of 32 bits."""
 
@@ -37,14 +45,30 @@ class Long(int):
 
 def read_integer(text: str, like: int) -> int:
     """Return the integer that a text is, of the type of ``like``; else raise EvaluationError."""
-    value = parse_int(text, bit_count=64 if isinstance(like, Long) else 32)
+    bit_count = 64 if isinstance(like, Long) else 32
+    is_short = len(text) <= _SHORT_LENGTH_MAX
+    value = parse_int(text, bit_count=bit_count) if is_short else _long_integer(text, bit_count)
     if value is None:
-        raise EvaluationError(f"no integer: {text!r}")
+        raise EvaluationError("no integer")
     return type(like)(value)
+
+
+@functools.lru_cache(_LONG_COUNT_MAX)
+def _long_integer(text: str, bit_count: int) -> int | None:
+    return parse_int(text, bit_count=bit_count)
 
 
 def read_double(text: str) -> float:
     """Return the double that a text is; else raise EvaluationError."""
+    return _parse_double(text) if len(text) <= _SHORT_LENGTH_MAX else _long_double(text)
+
+
+@functools.lru_cache(_LONG_COUNT_MAX)
+def _long_double(text: str) -> float:
+    return _parse_double(text)
+
+
+def _parse_double(text: str) -> float:
     trimmed = text.strip(_BLANKS)
     special = _SPECIAL.get(trimmed)
     if special is not None:
@@ -54,7 +78,7 @@ def read_double(text: str) -> float:
         return float(decimal[1])
     hexadecimal = _HEXADECIMAL.fullmatch(trimmed)
     if hexadecimal is None:
-        raise EvaluationError(f"no double: {text!r}")
+        raise EvaluationError("no double")
     try:
         return float.fromhex(hexadecimal[1])
     except OverflowError:

@@ -238,7 +238,7 @@ class Equality(Node):
                 raise EvaluationError("a truth cannot be compared with a text")
             return isinstance(right, bool) and left is right
         if isinstance(right, bool):
-            return isinstance(left, str) and (left.lower() == "true") is right
+            return isinstance(left, str) and _is_true(left) is right
         if isinstance(left, str) and isinstance(right, str):
             return left == right
         return order(left, right) == 0
@@ -332,6 +332,11 @@ def order(left: Value, right: Value) -> int:
     if isinstance(left, int) and isinstance(right, int):
         return (left > right) - (left < right)
     return compare_doubles(float(left), float(right))
+
+
+def _is_true(text: str) -> bool:
+    # No text of another length is "true" in small letters, and a property may be very long.
+    return len(text) == len("true") and text.lower() == "true"
 
 
 def _read_like(text: str, number: Value) -> int | float:

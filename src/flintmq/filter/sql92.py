@@ -8,6 +8,8 @@ from flintmq.filter.errors import EvaluationError, SqlFilterError
 from flintmq.filter.java_places import java_units
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from flintmq.filter.nodes import Node, Properties, Value
 
 LENGTH_MAX: Final = 8192
@@ -44,6 +46,17 @@ class CompiledExpression:
 
 def compile_sql(text: str) -> CompiledExpression:
     """Compile an expression; SqlFilterError with RocketMQ's remark if it is wrong."""
+    steps = compile_in_steps(text)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as finished:
+            compiled: CompiledExpression = finished.value
+            return compiled
+
+
+def compile_in_steps(text: str) -> Generator[None, None, CompiledExpression]:
+    """Do what `compile_sql` does, and yield wherever it may be interrupted."""
     if len(text) > LENGTH_MAX:
         raise SqlFilterError(
             f"an expression of {len(text)} characters; at most {LENGTH_MAX} are taken"
@@ -52,6 +65,6 @@ def compile_sql(text: str) -> CompiledExpression:
     from flintmq.filter.parser import parse
 
     units = java_units(text)
-    parsed = parse(units)
+    parsed = yield from parse(units)
     ignored = "" if parsed.end is None else units[parsed.end :]
     return CompiledExpression(text, parsed.root, ignored)

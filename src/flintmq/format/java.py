@@ -167,11 +167,11 @@ def parse_int(text: str, *, bit_count: int = 32) -> int | None:
     ``bit_count`` of 64 it is ``Long.parseLong``.
     """
     digits = text[1:] if text[:1] in ("+", "-") else text
-    if not digits.isdecimal() or max(digits) > _FIRST_PLANE_END:
+    if not digits.isdecimal() or not (digits.isascii() or max(digits) <= _FIRST_PLANE_END):
         return None
     # Python refuses to read thousands of digits, Java reads as many zeros as there are.
     value, sign = 0, 1 << bit_count - 1
-    for digit in digits:
+    for digit in digits.lstrip("0"):
         value = value * 10 + int(digit)
         if value > sign:
             return None

@@ -16,7 +16,8 @@ ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 
 PAIR_COUNT_MAX: Final = 100_000
 TEXT_SIZE_MAX: Final = 65_536
-FILE_SIZE_MAX: Final = 64 << 20
+TABLE_SIZE_MAX: Final = 8 << 20
+"""Characters of all pairs together: each change writes all of them."""
 
 
 class KvConfigError(FlintError):
@@ -24,7 +25,10 @@ class KvConfigError(FlintError):
 
 
 class KvConfig:
-    """The pairs of one name server; every change is on the disk before it is acknowledged."""
+    """The pairs of one name server; every change is on the disk before it is acknowledged.
+
+    Changes belong into a thread, one at a time; meanwhile the pairs are what they were.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -64,6 +68,8 @@ class KvConfig:
             raise KvConfigError(f"there are {PAIR_COUNT_MAX} pairs already")
         table = {name: dict(pairs) for name, pairs in self._table.items()}
         table.setdefault(namespace, {})[key] = value
+        if _size_of(table) > TABLE_SIZE_MAX:
+            raise KvConfigError(f"all pairs together would have more than {TABLE_SIZE_MAX} bytes")
         self._save(table)
 
     def delete(self, namespace: str, key: str) -> None:
@@ -80,3 +86,10 @@ class KvConfig:
         except OSError as error:
             raise KvConfigError(f"{self._path}: {error.strerror}") from error
         self._table = table
+
+
+def _size_of(table: dict[str, dict[str, str]]) -> int:
+    return sum(
+        len(namespace) + sum(len(key) + len(value) for key, value in pairs.items())
+        for namespace, pairs in table.items()
+    )

@@ -70,6 +70,7 @@ class NamesrvProcessors:
     now_ms: Callable[[], int]
     _reading: dict[str, asyncio.Future[None]] = field(default_factory=dict)
     """The registration of a broker that is being read, by its address; of several the last."""
+    _changing_pairs: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     # -- brokers -----------------------------------------------------------------------------
 
@@ -218,11 +219,16 @@ class NamesrvProcessors:
 
     # -- pairs -------------------------------------------------------------------------------
 
-    def put_pair(self, request: Request[headers.PutKvConfigRequest]) -> Answer:
+    async def put_pair(self, request: Request[headers.PutKvConfigRequest]) -> Answer:
         """Set a pair."""
         header = request.header
+        return await self._change_pairs(self.pairs.put, header.namespace, header.key, header.value)
+
+    async def _change_pairs(self, change: Callable[..., None], *texts: str) -> Answer:
+        """Change pairs in a thread, which waits for the disk, one change at a time."""
         try:
-            self.pairs.put(header.namespace, header.key, header.value)
+            async with self._changing_pairs:
+                await asyncio.to_thread(change, *texts)
         except KvConfigError as error:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, str(error)) from error
         return Answer()
@@ -238,13 +244,11 @@ class NamesrvProcessors:
             )
         return Answer(header=headers.KvConfigResponse(value=value))
 
-    def delete_pair(self, request: Request[headers.KvConfigRequest]) -> Answer:
+    async def delete_pair(self, request: Request[headers.KvConfigRequest]) -> Answer:
         """Remove a pair."""
-        try:
-            self.pairs.delete(request.header.namespace, request.header.key)
-        except KvConfigError as error:
-            raise RefusedError(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        return Answer()
+        return await self._change_pairs(
+            self.pairs.delete, request.header.namespace, request.header.key
+        )
 
     def list_pairs(self, request: Request[headers.KvNamespaceRequest]) -> Answer:
         """Tell all pairs of a namespace."""

@@ -44,6 +44,7 @@ __all__ = [
     "bind",
     "errors",
     "fair_turns",
+    "paced_log",
     "peer",
     "processors",
     "refusal_counts",

@@ -168,8 +168,9 @@ class RemotingClient:
         if self._on_close is not None:
             self._on_close(connection)
 
-    def rejected(self, kind: str) -> None:
-        """Do nothing: the connection has logged why it is closed."""
+    def rejected(self, kind: str) -> int | None:
+        """Have each logged: a client has few servers."""
+        return 0
 
     def end_of_read(self) -> None:
         """Do nothing: a client has nothing to do after a read."""

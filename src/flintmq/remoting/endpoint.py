@@ -37,8 +37,11 @@ class Endpoint(Protocol[_ConnectionT]):
         """Learn that a connection has ended, for whatever reason."""
         ...
 
-    def rejected(self, kind: str) -> None:
-        """Learn that a connection is closed because of what its peer sent or left unread."""
+    def rejected(self, kind: str) -> int | None:
+        """Learn that a connection is closed because of what its peer sent or left unread.
+
+        Returns how many like it were not logged before this one, None if it is not logged either.
+        """
         ...
 
     def end_of_read(self) -> None:

@@ -70,6 +70,7 @@ class FrameStream(asyncio.Protocol, ABC):
         self._waiting_for_room: list[Callable[[], None]] = []
         self._is_failed = False
         self.unknown_reads, self.pull_reads, self.reads_large = 0, 0, False
+        self.has_finished_frame = False
         self.lost: asyncio.Future[None] = self._loop.create_future()
         """Done when the connection has ended."""
         self.peer: tuple[str, int] = ("", 0)
@@ -206,7 +207,7 @@ class FrameStream(asyncio.Protocol, ABC):
 
     def _take(self, frames: Iterator[Frame]) -> None:
         """Handle frames for as long as this connection may go on in this turn."""
-        turns, slice_end, body_size = self._turns, 0.0, 0
+        turns, slice_end, body_size, has_finished = self._turns, 0.0, 0, False
         if turns is not None and not (slice_end := turns.begin()):
             return self._postpone(frames, turns)
         self._corked = True
@@ -214,6 +215,7 @@ class FrameStream(asyncio.Protocol, ABC):
             self._note_unread(self.unread_size)
         try:
             for frame in frames:
+                has_finished = True
                 if type(frame) is LargeFrame:
                     frames = itertools.chain(self._join(frame), frames)
                 else:
@@ -232,7 +234,8 @@ class FrameStream(asyncio.Protocol, ABC):
                     self._postpone(frames, turns)
                     break
         except RemoteProtocolError as error:
-            self._fail(str(error), error.kind)
+            self._fail(error, error.kind)
+        self.has_finished_frame = has_finished
 
     def _postpone(self, frames: Iterator[Frame], turns: FairTurns) -> None:
         """Leave frames to a later turn of the loop."""
@@ -336,11 +339,18 @@ class FrameStream(asyncio.Protocol, ABC):
         if self._transport is not None:
             self._transport.abort()
 
-    def _fail(self, reason: str, kind: str) -> None:
-        if not self._is_failed:
-            self._is_failed = True
-            self._endpoint.rejected(kind)
-            logger.warning("connection closed: peer=%s reason=%s", self.peer_text, reason)
+    def _fail(self, reason: str | RemoteProtocolError, kind: str) -> None:
+        if self._is_failed:
+            return
+        self._is_failed = True
+        not_logged = self._endpoint.rejected(kind)
+        if not_logged is not None:
+            logger.warning(
+                "connection closed: peer=%s reason=%s not_logged=%d",
+                self.peer_text,
+                reason,
+                not_logged,
+            )
 
     # -- what a peer and we say, which a stream does not know ----------------------------------
 

@@ -17,6 +17,7 @@ from flintmq.remoting.errors import BindError
 from flintmq.remoting.fair_turns import FairTurns
 from flintmq.remoting.half_frames import HalfFrames
 from flintmq.remoting.limits import Limits
+from flintmq.remoting.paced_log import PacedLog
 from flintmq.remoting.refusal_counts import (
     ADDRESS_CONNECTIONS,
     CONNECTIONS,
@@ -126,6 +127,7 @@ class RemotingServer:
             peer_size_max=limits.peer_request_bytes_max,
             refused=self.refused,
         )
+        self._rejected_log: PacedLog[str] = PacedLog()
         self.rejected_counts: Counter[str] = Counter()
         """Connections that were closed for what their peers did, by the kind of it."""
 
@@ -245,9 +247,10 @@ class RemotingServer:
             if self._on_close is not None:
                 self._on_close(connection)
 
-    def rejected(self, kind: str) -> None:
-        """Count a connection that is closed for what its peer did."""
+    def rejected(self, kind: str) -> int | None:
+        """Count a connection that is closed for what its peer did; some of them are logged."""
         self.rejected_counts[kind] += 1
+        return self._rejected_log.passes(kind)
 
     def _drop_half_frame(self, connection: Connection, size: int) -> None:
         self.refused.note(HALF_FRAMES)

@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 FILE_SIZE_MAX: Final = 4 << 20
 LOOK_INTERVAL_S: Final = 0.5
 """Between two looks at the files, as in RocketMQ."""
+SETTLED_NS: Final = 100_000_000
+"""A file that changed less than so long before it was read may change again unnoticed."""
 _OTHERS: Final = stat.S_IROTH | stat.S_IWOTH
 
 
@@ -138,7 +140,8 @@ class WatchedContext:
     def __init__(self, make: Callable[[], ssl.SSLContext], paths: Iterable[str] = ()) -> None:
         self._make = make
         self._paths = tuple(map(Path, paths))
-        self._states = self._look()
+        self._states: list[_FileState | None] | None = self._look()
+        """How the files looked when they were read; None: they have to be read again."""
         self._context = make()
         self._next_look = time.monotonic() + LOOK_INTERVAL_S
         self._looking = asyncio.Lock()
@@ -157,7 +160,7 @@ class WatchedContext:
         states = self._look()
         if states == self._states:
             return
-        self._states = states
+        self._states = states if _are_settled(states) else None
         try:
             self._context = self._make()
         except TlsError as error:
@@ -167,6 +170,11 @@ class WatchedContext:
 
     def _look(self) -> list[_FileState | None]:
         return [_file_state(path) for path in self._paths]
+
+
+def _are_settled(states: Iterable[_FileState | None]) -> bool:
+    now_ns = time.time_ns()
+    return all(one is None or now_ns - one.changed_ns > SETTLED_NS for one in states)
 
 
 def _file_state(path: Path) -> _FileState | None:

@@ -2,7 +2,9 @@
 
 The first byte decides.  A TLS handshake begins with 0x16; a frame begins with its length, which is
 below 16 MiB, so with 0.  That byte is looked at and left in the socket, and only then a transport
-is made, with TLS or without.  Whoever has sent nothing yet costs a socket and a task.
+is made, with TLS or without.  Whoever has sent nothing yet, or half the first record of a
+handshake, costs a socket and a task.  Few connections are accepted in a turn of the loop, and few
+are looked at and made.
 """
 
 from __future__ import annotations
@@ -12,11 +14,13 @@ import errno
 import functools
 import logging
 import socket
-from collections import Counter
+import struct
+from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from flintmq.format.wire.frame import TLS_HANDSHAKE
+from flintmq.remoting.paced_log import PacedLog
 from flintmq.remoting.refusal_counts import FAILED_HANDSHAKES
 
 if TYPE_CHECKING:
@@ -31,10 +35,21 @@ logger = logging.getLogger(__name__)
 
 SHUTDOWN_TIMEOUT_S: Final = 2.0
 """How long a peer may take to agree that a connection ends."""
-_ACCEPT_COUNT_MAX: Final = 64
+_ACCEPT_COUNT_MAX: Final = 4
 """Connections accepted in one turn of the loop."""
+_GREETED_COUNT_MAX: Final = 2
+"""Connections that are looked at in one turn of the loop, and made if they are ready: to begin a
+handshake takes some tenths of a millisecond."""
+_HANDSHAKE_S_MIN: Final = 0.001
+"""Given to a handshake whose time is over just as it begins; none at all is not allowed."""
+_RECORD_HEAD: Final = struct.Struct(
+    ">"
+    "3x"  # type and version
+    "H"  # bytes that follow
+)
+_RECORD_SIZE_MAX: Final = 16_384
+"""Bytes of a record that are waited for; a handshake that claims more fails."""
 _RETRY_S: Final = 1.0
-_LOG_INTERVAL_S: Final = 1.0
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -75,7 +90,8 @@ class TlsListener:
         self._refused = refused
         self.waiting: Counter[str] = Counter()
         """Connections that are not made yet, by address."""
-        self._next_log = 0.0
+        self._log: PacedLog[str] = PacedLog()
+        self._pace = GreetingPace(_GREETED_COUNT_MAX)
 
     @property
     def count(self) -> int:
@@ -135,12 +151,12 @@ class TlsListener:
         """Make a connection of a socket, or close it."""
         is_made = False
         try:
-            first = await self._first_byte(accepted)
-            if first == TLS_HANDSHAKE:
-                await self._shake_hands(accepted)
-                is_made = True
-            elif first is None:
+            async with asyncio.timeout(self._limits.idle_timeout_ms / 1000):
+                first = await self._peek(accepted, 1)
+            if not first:
                 return
+            if first[0] == TLS_HANDSHAKE:
+                is_made = await self._shake_hands(accepted)
             elif self._tls.is_enforced:
                 self._failed(peer, "it speaks without TLS, and tls.server.mode is enforcing")
             else:
@@ -154,45 +170,95 @@ class TlsListener:
             if not is_made:
                 accepted.close()
 
-    async def _first_byte(self, accepted: socket.socket) -> int | None:
-        """Return the byte that a peer begins with; None if it has gone before."""
-        is_readable = self._loop.create_future()
+    async def _peek(self, accepted: socket.socket, size: int) -> bytes:
+        """Return the first ``size`` bytes of a peer and leave them; fewer if it has gone before."""
+        # A reader would be called for ever by bytes that are left, if fewer were enough for it.
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+        has_turn = self._loop.create_future()
 
         def readable() -> None:
-            if not is_readable.done():
-                is_readable.set_result(None)
+            self._loop.remove_reader(accepted)
+            self._pace.add(has_turn)
 
         self._loop.add_reader(accepted, readable)
         try:
-            async with asyncio.timeout(self._limits.idle_timeout_ms / 1000):
-                await is_readable
+            await has_turn
         finally:
             self._loop.remove_reader(accepted)
         try:
-            first = accepted.recv(1, socket.MSG_PEEK)
+            return accepted.recv(size, socket.MSG_PEEK)
         except ConnectionError:
-            return None
-        return first[0] if first else None
+            return b""
 
-    async def _shake_hands(self, accepted: socket.socket) -> None:
+    async def _shake_hands(self, accepted: socket.socket) -> bool:
+        """Make a connection with TLS; return whether the peer was still there."""
         if self._handshake_count >= self._limits.handshake_count_max:
             raise OSError(f"{self._handshake_count} handshakes are under way")
         self._handshake_count += 1
+        until = self._loop.time() + self._limits.handshake_timeout_ms / 1000
         try:
+            async with asyncio.timeout_at(until):
+                if not await self._has_hello(accepted):
+                    return False
+                context = await self._tls.context.current()
             await self._loop.connect_accepted_socket(
                 self._make,
                 accepted,
-                ssl=await self._tls.context.current(),
-                ssl_handshake_timeout=self._limits.handshake_timeout_ms / 1000,
+                ssl=context,
+                ssl_handshake_timeout=max(until - self._loop.time(), _HANDSHAKE_S_MIN),
                 ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_S,
             )
         finally:
             self._handshake_count -= 1
+        return True
+
+    async def _has_hello(self, accepted: socket.socket) -> bool:
+        """Wait for the whole first record of a handshake; return whether it came.
+
+        What TLS needs for a connection is made only then, and the costly part of a handshake comes
+        when the connection has its turn, not when many peers send the rest of theirs at once.
+        """
+        head = await self._peek(accepted, _RECORD_HEAD.size)
+        if len(head) < _RECORD_HEAD.size:
+            return False
+        (record_size,) = _RECORD_HEAD.unpack(head)
+        size: int = _RECORD_HEAD.size + min(record_size, _RECORD_SIZE_MAX)
+        has_all = len(await self._peek(accepted, size)) == size
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+        return has_all
 
     def _failed(self, peer: str, reason: str) -> None:
         """Count a connection that was not made; one a second is logged."""
         count = self._refused.note(FAILED_HANDSHAKES)
-        now = self._loop.time()
-        if now >= self._next_log:
-            self._next_log = now + _LOG_INTERVAL_S
+        if self._log.passes(FAILED_HANDSHAKES) is not None:
             logger.warning("connection not made: peer=%s reason=%s failed=%d", peer, reason, count)
+
+
+class GreetingPace:
+    """Lets so many go on in one turn of the loop, in the order in which they came."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_scheduled = False
+
+    def add(self, future: asyncio.Future[None]) -> None:
+        """Have a future done in a turn of the loop in which one more may go on."""
+        self._waiting.append(future)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self._waiting and not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._let_go_on)
+
+    def _let_go_on(self) -> None:
+        self._is_scheduled = False
+        count = self._count
+        while self._waiting and count:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(None)
+                count -= 1
+        self._schedule()

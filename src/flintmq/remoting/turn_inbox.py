@@ -3,7 +3,8 @@
 Many producers with a request each are as much work as one with many, if each request has its own
 way through the server.  So reads are kept until the loop has asked all sockets, which is when it
 comes to its callbacks.  Then all requests are handled, those that can be gathered over all
-connections, and the answers of each connection leave with one write.
+connections, and the answers of each connection leave with one write.  Reads of peers that finish
+no frames come after all others (`flintmq.remoting.unfinished_reads`).
 
 Where only one connection is busy there is nothing to gather with: its reads are handled at once.
 """
@@ -18,6 +19,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from flintmq.remoting.request_table import RequestSource
+from flintmq.remoting.unfinished_reads import UnfinishedReads, UnfinishedSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +45,7 @@ SMALL_READ_SIZE: Final = 1500
 LARGE_READ_SIZE: Final = 128 << 10
 """After a read of so many bytes nothing more is read from its connection in this turn: the loop
 would take 32 of them in a row, 8 MiB, before it asks another socket."""
-LARGE_READS_MAX: Final = 2
+LARGE_READS_MAX: Final = 1
 """Connections that had such a read and are read from again in one turn; the others are next."""
 UNKNOWN_READS: Final = 32
 """Small reads of a connection that are not offered to machine code after it has known nothing of
@@ -52,7 +54,7 @@ UNKNOWN_READS_MIN: Final = 4
 """So many of them in succession: what it does not know it learns from one or two."""
 
 
-class ReadSource(RequestSource, Protocol):
+class ReadSource(RequestSource, UnfinishedSource, Protocol):
     """A connection whose reads are kept."""
 
     unknown_reads: int
@@ -71,10 +73,6 @@ class ReadSource(RequestSource, Protocol):
     @property
     def peer_text(self) -> str:
         """The other side as RocketMQ writes addresses."""
-        ...
-
-    def pause_reading(self) -> None:
-        """Have nothing more read until `read_on`, or until what was read is handled."""
         ...
 
     def read_on(self) -> bool:
@@ -122,6 +120,9 @@ class TurnInbox:
         self._reads: list[tuple[ReadSource, bytes]] = []
         self._paused: list[ReadSource] = []
         """Connections that are not read from before those reads are handled."""
+        self._unfinished: UnfinishedReads[ReadSource] = UnfinishedReads()
+        self._is_scheduled = False
+        """Whether `handle` is called when the loop comes to its callbacks."""
         self._large: deque[ReadSource] = deque()
         """Connections whose large reads were handled; they are read from again in turn."""
         self._resumed: weakref.WeakSet[ReadSource] = weakref.WeakSet()
@@ -142,16 +143,22 @@ class TurnInbox:
                 and not self._crowded_turns
                 and self._is_alone(connection, turns)
                 and len(data) < LARGE_READ_SIZE
+                and not self._unfinished
             ):
                 if len(data) <= SMALL_READ_SIZE:
                     self._handle_small(connection, data, turns)
                 else:
                     self._handle_together([(connection, data)])
                 return
-            self._loop.call_soon(self.handle)
+            self._handle_later()
         self._reads.append((connection, data))
         if len(data) >= LARGE_READ_SIZE:
             self._pause(connection)
+
+    def _handle_later(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self.handle)
 
     def _pause(self, connection: ReadSource) -> None:
         """Read nothing more from a connection in this turn, nor from others that may bring much."""
@@ -213,6 +220,7 @@ class TurnInbox:
         """Note how many bytes of a read machine code has known."""
         if size:
             connection.unknown_reads = 0
+            connection.has_finished_frame = True
         elif connection.unknown_reads > 1 - UNKNOWN_READS_MIN:
             connection.unknown_reads -= 1
         else:
@@ -229,17 +237,27 @@ class TurnInbox:
 
     def handle(self) -> None:
         """Handle what has come, and answer."""
+        self._is_scheduled = False
         reads, self._reads = self._reads, []
         paused, self._paused = self._paused, []
         if self._crowded_turns:
             self._crowded_turns = CROWDED_TURNS if len(reads) > 1 else self._crowded_turns - 1
-        if len(reads) == 1 and (turns := self._owner.turns) is not None:
+        if len(reads) == 1 and not self._unfinished and (turns := self._owner.turns) is not None:
             ((connection, data),) = reads
             if len(data) <= SMALL_READ_SIZE:
                 # What has waited for a lost connection was told already.
                 if not connection.is_lost:
                     self._handle_small(connection, data, turns)
                 return
+        self._handle_in_parts(self._unfinished.set_aside(reads))
+        if self._unfinished:
+            paused = [one for one in paused if one not in self._unfinished]
+            paused += self._handle_unfinished()
+        self._large += paused
+        self._resume_later()
+
+    def _handle_in_parts(self, reads: list[tuple[ReadSource, bytes]]) -> None:
+        """Handle reads, so many bytes of them together."""
         first = size = part_count = 0
         for number, (_, data) in enumerate(reads):
             size += len(data)
@@ -247,8 +265,20 @@ class TurnInbox:
                 self._handle_together(reads[first : number + 1], part_count)
                 first, size, part_count = number + 1, 0, part_count + 1
         self._handle_together(reads[first:], part_count)
-        self._large += paused
-        self._resume_later()
+
+    def _handle_unfinished(self) -> list[ReadSource]:
+        """Handle reads of peers that finish no frames, of a few of them.
+
+        Returns those whose last read was large, which are read from in turn.
+        """
+        reads, resumed = self._unfinished.take()
+        self._handle_in_parts(reads)
+        for connection in resumed:
+            if not connection.reads_large:
+                connection.read_on()
+        if self._unfinished:
+            self._handle_later()
+        return [one for one in dict(reads) if one.reads_large]
 
     def read_on_later(self, connection: ReadSource) -> None:
         """Have a connection read from again when those that wait already had their turn."""

@@ -2,13 +2,17 @@
 
 Spark puts a zip of PySpark first on the path of its workers.  The zip holds no compiled modules,
 so every worker compiles PySpark anew, about a second of processor time.  Here the installed
-PySpark, which is the same, goes first.  The processes in which Spark plans a read of a Python
-source are not started from here: Spark (4.3.0) knows no setting for them.
+PySpark, which is the same, goes first.  What tasks need is loaded before the first worker is forked
+rather than in each of them, and PySpark's look for garbage after each task passes it over.
+
+The processes in which Spark plans a read of a Python source are not started from here: Spark
+(4.3.0) knows no setting for them.
 
 Run by Spark: ``python -m flintmq.spark.python_daemon MODULE`` (``spark.python.daemon.module``).
 """
 
 import sys
+from importlib import import_module
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Final
@@ -27,11 +31,24 @@ def installed_first(path: list[str]) -> list[str]:
     return [entry for entry in path if entry != own_zip]
 
 
+def load_ahead() -> None:
+    """Load what tasks need into the process that workers are forked from."""
+    from flintmq.kernels.background_load import freeze_loaded
+    from flintmq.kernels.compiled import as_bytes
+    from flintmq.kernels.records import skip_records
+
+    import_module("flintmq.spark.source")
+    # The first kernel has numba make itself ready, which takes longer than to load the kernel.
+    skip_records(as_bytes(b""), 0, 0, 0, 0)
+    freeze_loaded()
+
+
 def main() -> None:
     """Fork workers until Spark closes the standard input."""
     sys.path[:] = installed_first(sys.path)
     from pyspark.daemon import manager
 
+    load_ahead()
     manager()
 
 

@@ -12,6 +12,7 @@ from flintmq.store.clock import SystemClock
 from flintmq.store.config import FlushMode
 from flintmq.store.errors import StoreError
 from flintmq.store.files.local_files import LocalFiles
+from flintmq.store.reading.entered_records import is_entered
 from flintmq.store.results import PutStatus
 from flintmq.store.upkeep.services import Service
 
@@ -360,6 +361,13 @@ class MessageStore:
         """Return the decoded record at a physical offset."""
         return self.reader.look(physical_offset)
 
+    def is_entered(self, record: Record) -> bool:
+        """Return whether a queue leads to a record, or will; a body may look like one, too."""
+        self._catch_up()
+        return is_entered(
+            record, queues=self.queues, log=self.log, dispatched=self.dispatcher.offset
+        )
+
     def select(self, physical_offset: int, size: int | None = None) -> Slice | None:
         """Return the raw record at a physical offset, held until released."""
         return self.reader.select(physical_offset, size)
@@ -383,19 +391,16 @@ class MessageStore:
 
     # -- maintenance -------------------------------------------------------------------------
 
-    def clean_unused_topics(
-        self, live: Collection[str], *, known: TopicsKnown | None = None
-    ) -> int:
+    def clean_unused_topics(self, live: Collection[str]) -> int:
         """Destroy the queues of topics that are not in ``live``; return how many topics."""
-        return self._cleaner.clean_unused_topics(live, known=known)
+        return self._cleaner.clean_unused_topics(live)
 
     def forget_unused_topics(
         self, is_live: Callable[[str], bool], *, first: str = "", known: TopicsKnown | None = None
     ) -> Generator[None, None, ForgottenQueues]:
         """Remove the queues of topics that are not live, those of ``first`` before others.
 
-        An owner with others to serve may interrupt it; ``sync`` of what it returns makes the
-        removal durable, in any thread.
+        It may be interrupted; ``sync`` of what it returns makes the removal durable, in any thread.
         """
         return self._cleaner.forget_unused_topics(is_live, first=first, known=known)
 

@@ -59,6 +59,8 @@ class NameJournal:
             for number, changes in enumerate(self._operations)
             if any(change.directory is directory for change in changes)
         }
+        if not wanted:
+            return
         wanted = self._with_needed(wanted)
         for number in sorted(wanted):
             for change in self._operations[number]:

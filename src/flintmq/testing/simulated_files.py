@@ -6,13 +6,13 @@ start may find.  Writes through a view need no call: two contents of each file a
 """
 
 import builtins
-import contextlib
 import errno
 import threading
 from collections.abc import Callable, Iterator
 from enum import Enum
 from pathlib import Path
 from random import Random
+from types import TracebackType
 from typing import Final, NamedTuple
 
 from flintmq.store.clock import Clock
@@ -24,7 +24,7 @@ from flintmq.store.files.interface import (
     MappedRegion,
     create_by_rename,
 )
-from flintmq.store.files.local_region import typed_errors
+from flintmq.store.files.local_region import TypedErrors
 from flintmq.testing.clock import ManualClock
 from flintmq.testing.simulated_disk import Disk, NameChange, os_error
 from flintmq.testing.simulated_inode import PAGE_SIZE, Inode, Survival, pages_of
@@ -375,7 +375,6 @@ class SimulatedFiles:
         if inode.sync():
             inode.modified_ms = self.clock.now_ms()
 
-    @contextlib.contextmanager
     def call(
         self,
         operation: str,
@@ -385,18 +384,22 @@ class SimulatedFiles:
         size: int = 0,
         short: bool = False,
         on_failure: Callable[[], None] | None = None,
-    ) -> Iterator[Fault | None]:
+    ) -> "_CountedCall":
         """Count a call, and stop or fail at it; what goes wrong inside becomes a typed error.
 
         A call that writes says so with ``short``: it is told when to write half and fail.
         """
-        with self._mutex, typed_errors(path, operation.replace("_", " "), size=size):
+
+        def begin() -> Fault | None:
             fault = self._begin(Call(operation, path, changes))
             if fault is not None and not (short and fault is Fault.SHORT_WRITE):
                 if on_failure is not None:
                     on_failure()
                 raise os_error(errno.EIO if fault is Fault.EIO else errno.ENOSPC)
-            yield fault
+            return fault
+
+        errors = TypedErrors(path, operation.replace("_", " "), size=size)
+        return _CountedCall(self._mutex, errors, begin)
 
     def _begin(self, call: Call) -> Fault | None:
         number = len(self.calls)
@@ -411,6 +414,38 @@ class SimulatedFiles:
                 self._next_faults.remove(rule)
                 return fault
         return self._faults.get(number)
+
+
+class _CountedCall:
+    """A call of the file system while it lasts: nobody else has one, and errors are typed."""
+
+    # No generator: a test of crashes makes some hundred thousand calls.
+    __slots__ = ("_begin", "_errors", "_mutex")
+
+    def __init__(
+        self, mutex: threading.RLock, errors: TypedErrors, begin: Callable[[], Fault | None]
+    ) -> None:
+        self._mutex = mutex
+        self._errors = errors
+        self._begin = begin
+
+    def __enter__(self) -> Fault | None:
+        self._mutex.acquire()
+        try:
+            with self._errors:
+                return self._begin()
+        except BaseException:
+            self._mutex.release()
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._mutex.release()
+        self._errors.__exit__(kind, error, trace)
 
 
 class _Lock:

@@ -55,6 +55,8 @@ class Inode:
 
         A page whose write has failed counts as clean, as in Linux, until it is written again.
         """
+        if not self._dropped and self.content == self.durable:
+            return False
         self._dropped = {
             page: lost for page, lost in self._dropped.items() if self._page(page) == lost
         }

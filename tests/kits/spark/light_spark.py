@@ -28,6 +28,14 @@ _TRAINING_TIMEOUT_S: Final = 300
 # Compiling well costs more than it saves.
 _FLAGS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
+LIGHT_SETTINGS: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Settings with which Spark evaluates expressions as they are: a handful of rows is over before
+Java has compiled the program that Spark writes for them.  Jobs that tests start with the settings
+of users, such as those on clusters, in notebooks and of the quick starts, have that program."""
+
 
 def light_java() -> str:
     """Return the options of Java for drivers, executors, masters and workers."""

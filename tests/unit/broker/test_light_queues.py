@@ -4,13 +4,16 @@ import asyncio
 from pathlib import Path
 from typing import Any, Final
 
+from flintmq.format.properties import encode_properties
+from flintmq.format.stored.batch import BatchItem, encode_batch
 from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.headers.offsets import (
     OffsetResponse,
     QueryConsumerOffsetRequest,
     UpdateConsumerOffsetRequest,
 )
-from tests.kits.broker.broker_kit import Wire, eventually, records, site
+from flintmq.store.appending.put_admission import FURTHER_COUNT_MAX
+from tests.kits.broker.broker_kit import Wire, eventually, records, send_header, site
 
 LIGHT: Final[dict[str, Any]] = {"enableLmq": "true", "enableMultiDispatch": "true"}
 GROUP: Final = "%LMQ%readers"
@@ -103,6 +106,51 @@ async def test_there_are_only_so_many_light_queues(tmp_path: Path) -> None:
         assert answer.code == ResponseCode.SYSTEM_ERROR
         await wire.send("orders", b"again", **to("%LMQ%a"))
         assert len(await wire.pull("%LMQ%a", consumer_group=GROUP)) == 2
+
+
+async def test_a_message_does_not_make_more_queues_than_there_may_be(tmp_path: Path) -> None:
+    async with site(tmp_path, maxLmqConsumeQueueNum=5, **LIGHT) as here:
+        wire = await here.client()
+        for names in ([f"%LMQ%{number}" for number in range(6)], list("abcdef")):
+            answer = await wire.send_raw("orders", b"six", **to(*names))
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+        # The same ones twice are not more.
+        await wire.send("orders", b"four", **to("%LMQ%a", "b", "%LMQ%c", "b", "%LMQ%c", "d"))
+        light = [f"%LMQ%{number}" for number in range(4)]
+        for names in (light, ["e", "f", "g", "h"]):
+            answer = await wire.send_raw("orders", b"one too many", **to(*names))
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            await wire.send("orders", b"just enough", **to(*names[1:]))
+        await wire.send("orders", b"known", **to("b", "%LMQ%a"))
+        assert len(await wire.pull("%LMQ%a", consumer_group=GROUP)) == 2
+    made = {one.name for one in (tmp_path / "consumequeue").iterdir()}
+    assert made == {"orders", "%LMQ%a", "b", "%LMQ%c", "d", *light[1:], "f", "g", "h"}
+
+
+async def test_a_message_enters_a_bounded_number_of_queues(tmp_path: Path) -> None:
+    names = [f"%LMQ%{number}" for number in range(FURTHER_COUNT_MAX + 1)]
+    async with site(tmp_path, **LIGHT) as here:
+        wire = await here.client()
+        answer = await wire.send_raw("orders", b"too many", **to(*names))
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        assert "256" in (answer.remark or "")
+        await wire.send("orders", b"all", **to(*names[1:]))
+        assert len(await wire.pull(names[-1], consumer_group=GROUP)) == 1
+
+
+async def test_no_batch_says_where_its_messages_are_in_further_queues(tmp_path: Path) -> None:
+    """Queues that are made anew from the log would have them there, and their own ones behind."""
+    forged = {"INNER_MULTI_DISPATCH": "%LMQ%a,other", "INNER_MULTI_QUEUE_OFFSET": "500,70000"}
+    async with site(tmp_path, **LIGHT) as here:
+        wire = await here.client()
+        body = encode_batch([BatchItem(0, b"item", encode_properties(forged))])
+        header = send_header("orders", batch=True)
+        answer = await wire.call(RequestCode.SEND_BATCH_MESSAGE, header, body)
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        # A message by itself is told its offsets, whatever it says.
+        await wire.send("orders", b"alone", properties=forged)
+        (found,) = await wire.pull("%LMQ%a", consumer_group=GROUP)
+        assert found.properties["INNER_MULTI_QUEUE_OFFSET"] == "0,0"
 
 
 async def test_light_queues_and_their_number_outlive_a_restart(tmp_path: Path) -> None:

@@ -15,45 +15,18 @@ from flintmq.filter.bloom import BloomFilter
 from flintmq.filter.sql92 import compile_sql
 from flintmq.format.subscription import build_subscription
 from flintmq.format.wire.bodies.dialect import loads_body
-from flintmq.format.wire.bodies.heartbeat import ConsumerData
 from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.headers.clients import UnregisterClientRequest
 from flintmq.format.wire.headers.query import QueryConsumeQueueRequest
-from flintmq.model.subscription import Subscription
 from tests.kits.broker.broker_kit import START_MS, Site, Wire, eventually, records, site
+from tests.kits.broker.sql_kit import ON, bodies, check, group_of, send_numbers, sql
 
 DEFAULT_BLOOM: Final = BloomFilter.of(error_percent=20, consumer_count=32)
-ON: Final = {"enablePropertyFilter": "true"}
 SUSPEND: Final = 2
 REMARK: Final = (
     "org.apache.rocketmq.filter.parser.ParseException: "
     'Encountered "<EOF>" at line 1, column 3.\nWas expecting one of:\n'
 )
-
-
-def sql(topic: str, expression: str, *, version: int = 1) -> Subscription:
-    return build_subscription(topic, expression, "SQL92", version=version)
-
-
-def group_of(*subscriptions: Subscription, group: str = "consumers") -> ConsumerData:
-    return ConsumerData(group=group, subscriptions=subscriptions)
-
-
-async def send_numbers(wire: Wire, count: int, topic: str = "orders") -> None:
-    for number in range(count):
-        color = {"color": "red"} if number % 2 else {}
-        await wire.send(topic, b"%d" % number, properties={"n": str(number)} | color)
-
-
-async def check(wire: Wire, expression: str, kind: str = "SQL92") -> tuple[int, str | None]:
-    data = {"topic": "orders", "subString": expression, "expressionType": kind}
-    body = {"clientId": "c", "group": "g", "subscriptionData": data}
-    answer = await wire.call(RequestCode.CHECK_CLIENT_CONFIG, None, json.dumps(body).encode())
-    return answer.code, answer.remark
-
-
-async def bodies(wire: Wire, topic: str = "orders", **more: Any) -> list[bytes]:
-    return [bytes(record.body) for record in await wire.pull(topic, **more)]
 
 
 async def test_an_expression_is_checked_before_a_consumer_starts(tmp_path: Path) -> None:

@@ -2,16 +2,18 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Final
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from flintmq.filter import java_numbers
 from flintmq.filter.errors import EvaluationError, SqlFilterError
 from flintmq.filter.nodes import DEPTH_MAX, OPERAND_COUNT_MAX
 from flintmq.filter.parser import TOKEN_COUNT_MAX
-from flintmq.filter.sql92 import LENGTH_MAX, compile_sql
+from flintmq.filter.sql92 import LENGTH_MAX, compile_in_steps, compile_sql
 from tests.kits.filter.sql_generator import SqlGenerator
 
 PROPERTIES: Final = {"a": "5", "b": "x", "t": "true", "n": "-3", "f": "5.5", "big": "99999999999"}
@@ -195,6 +197,38 @@ def test_expressions_have_a_length_a_depth_and_a_cost_that_they_may_not_exceed()
         compile_sql("a" * (LENGTH_MAX + 1))
     nested = (TOKEN_COUNT_MAX - 1) // 2
     assert compile_sql("(" * nested + "a" + ")" * nested).evaluate({"a": "1"}) is False
+
+
+@pytest.mark.parametrize("text", ["1." + "1" * 30_000, "0" * 30_000 + "1", "9" * 30_000])
+@pytest.mark.parametrize("number", ["7", "7l", "7.5"])
+def test_a_long_text_is_read_as_a_number_once_however_often_it_is_compared(
+    text: str, number: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = 0
+
+    def counted(parse: Callable[..., object]) -> Callable[..., object]:
+        def parsed(*arguments: object, **named: object) -> object:
+            nonlocal read
+            read += 1
+            return parse(*arguments, **named)
+
+        return parsed
+
+    for name in ("parse_int", "_parse_double"):
+        monkeypatch.setattr(java_numbers, name, counted(getattr(java_numbers, name)))
+    java_numbers._long_integer.cache_clear()
+    java_numbers._long_double.cache_clear()
+    compile_sql(" OR ".join([f"a = {number}"] * 300)).matches({"a": text})
+    assert read == 1
+
+
+def test_a_long_expression_is_compiled_in_many_steps() -> None:
+    steps = compile_in_steps(" OR ".join(["a = 1"] * 300))
+    assert sum(1 for _ in steps) > 50
+    # Each of these signs might begin a comment, and each comment might end at the last character.
+    with pytest.raises(SqlFilterError, match="words"):
+        compile_sql("--" * (LENGTH_MAX // 2))
+    assert compile_sql("a = 5 --" + "-" * 8000 + "\n").ignored == ""
 
 
 @given(

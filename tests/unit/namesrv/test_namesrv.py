@@ -19,9 +19,10 @@ from flintmq.format.wire.headers import namesrv as headers
 from flintmq.format.wire.headers.codec import Header
 from flintmq.model import DataVersion, TopicConfig
 from flintmq.model.routes import QueueData
-from flintmq.namesrv import Namesrv, NamesrvConfig, route_processors, run_namesrv
+from flintmq.namesrv import Namesrv, NamesrvConfig, kv_config, route_processors, run_namesrv
 from flintmq.namesrv.routes import RouteTable
 from flintmq.remoting import RemotingClient
+from flintmq.settings.durable_file import replace_durably
 from flintmq.settings.metrics_settings import MetricsExporter
 from tests.kits.broker.broker_kit import SMALL, eventually, site
 from tests.kits.broker.remoting_kit import PATIENT_MS, reserved_port
@@ -242,6 +243,33 @@ async def test_pairs_are_kept_over_a_restart(tmp_path: Path) -> None:
         await asker.call(RequestCode.DELETE_KV_CONFIG, pair)
         gone = await asker.call(RequestCode.GET_KV_CONFIG, pair)
         assert gone.code == ResponseCode.QUERY_NOT_FOUND
+
+
+async def test_pairs_have_a_size_and_are_written_while_others_are_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kv_config, "TABLE_SIZE_MAX", 40)
+    may_write, is_writing = threading.Event(), threading.Event()
+
+    def replace_late(*arguments: Any) -> None:
+        is_writing.set()
+        assert may_write.wait(20)
+        replace_durably(*arguments)
+
+    monkeypatch.setattr(kv_config, "replace_durably", replace_late)
+    async with namesrv(tmp_path) as asker:
+        puts = [
+            headers.PutKvConfigRequest(namespace="N", key=f"k{number}", value="v" * 10)
+            for number in range(4)
+        ]
+        calls = [asyncio.create_task(asker.call(RequestCode.PUT_KV_CONFIG, put)) for put in puts]
+        await asyncio.to_thread(is_writing.wait, 20)
+        pair = headers.KvConfigRequest(namespace="N", key="k0")
+        assert (await asker.call(RequestCode.GET_KV_CONFIG, pair)).code != 0
+        may_write.set()
+        codes = [(await call).code for call in calls]
+        assert codes == [0, 0, 0, ResponseCode.SYSTEM_ERROR]
+        assert (await asker.call(RequestCode.GET_KV_CONFIG, pair)).code == 0
 
 
 async def test_the_order_of_a_topic_is_told_if_that_is_switched_on(tmp_path: Path) -> None:

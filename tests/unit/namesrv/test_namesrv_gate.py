@@ -9,6 +9,7 @@ from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.frame import HeaderType
 from flintmq.namesrv import NamesrvConfig, run_namesrv
 from flintmq.namesrv.routes import RouteTable
+from tests.kits.broker.broker_kit import eventually
 from tests.kits.broker.gate_kit import ADMITTED, PROCESSED, WatchedGate, all_requests, request_of
 
 
@@ -52,6 +53,7 @@ async def test_a_refused_request_leaves_nothing(header_type: HeaderType, tmp_pat
         assert state_of(namesrv.routes, tmp_path) == before
         gate.refuses = False
         gate.ask(*requests, header_type=header_type)
+        await eventually(lambda: "kv.json" in state_of(namesrv.routes, tmp_path))
         after = state_of(namesrv.routes, tmp_path)
         assert after["routes"] != before["routes"]
         assert "kv.json" in after.keys() - before.keys()

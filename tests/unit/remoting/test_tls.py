@@ -1,6 +1,7 @@
 """TLS on connections: who is let in, who is not, and what half a handshake costs."""
 
 import asyncio
+import contextlib
 import logging
 import socket
 import ssl
@@ -19,10 +20,18 @@ from flintmq.remoting import (
     RemotingError,
     RemotingServer,
     TlsError,
+    tls_files,
 )
 from flintmq.remoting.refusal_counts import ADDRESS_CONNECTIONS
-from flintmq.remoting.tls_files import TlsFiles, WatchedContext, client_context, server_context
-from flintmq.remoting.tls_listener import ServerTls
+from flintmq.remoting.tls_files import (
+    SETTLED_NS,
+    TlsFiles,
+    WatchedContext,
+    _FileState,
+    client_context,
+    server_context,
+)
+from flintmq.remoting.tls_listener import GreetingPace, ServerTls
 from flintmq.settings.tls_settings import TlsClientAuth
 from tests.kits.broker.remoting_kit import ECHO, HOST, RawClient, eventually, request, run, serving
 from tests.kits.broker.tls_kit import Authority
@@ -176,6 +185,56 @@ async def test_renewed_files_are_used_without_a_restart_and_broken_ones_are_not(
         assert await echoed(old, server) == b"hello"  # Its connection is as it was.
 
 
+def test_files_that_were_read_while_they_were_written_are_read_again(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two writes within one tick of the clock of a file system look alike from outside."""
+    used, other = authority.issue("used"), authority.issue("other")
+    now_ns, written_ns = 10 * SETTLED_NS, 1
+    monkeypatch.setattr(tls_files, "_file_state", lambda path: _FileState(1, 1, 1, written_ns))
+    monkeypatch.setattr("flintmq.remoting.tls_files.time.time_ns", lambda: now_ns)
+    context = tls_of(used.files()).context
+    first = context._context
+    written_ns = now_ns
+    right = used.key.read_bytes()
+    used.key.write_bytes(other.key.read_bytes())
+    context.reload()
+    assert context._context is first
+    assert "the old ones hold" in caplog.text
+    used.key.write_bytes(right)
+    context.reload()
+    second = context._context
+    assert second is not first
+    now_ns += 2 * SETTLED_NS
+    context.reload()
+    settled = context._context
+    assert settled is not second
+    context.reload()
+    assert context._context is settled
+
+
+@pytest.mark.parametrize("cut", [0, 0.3, 0.7])
+async def test_files_that_change_under_many_connections_refuse_nobody(
+    authority: Authority, cut: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Half of a file, an empty one and one that is gone count as no file: the old ones hold."""
+    used = authority.issue(f"worn{cut}")
+    texts = {path: path.read_bytes() for path in (used.cert, used.key)}
+    tls, trusted = tls_of(used.files()), TlsFiles(ca_file=str(authority.ca))
+
+    async def ask_once() -> None:
+        async with asking(trusted) as client:
+            assert await echoed(client, server) == b"hello"
+
+    async with serving(tls=tls) as server:
+        for path, text in texts.items():
+            for broken in (text[: int(len(text) * cut)], None, text):
+                path.unlink() if broken is None else path.write_bytes(broken)
+                tls.context._next_look = 0.0
+                await asyncio.gather(*(ask_once() for _ in range(10)))
+    assert "the old ones hold" in caplog.text
+
+
 async def test_half_handshakes_are_bounded_in_number_and_time(
     authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -282,3 +341,62 @@ def test_files_that_cannot_be_used_are_named(authority: Authority, tmp_path: Pat
     with pytest.raises(TlsError, match=r"broken\.pem: no certificates in PEM"):
         client_context(TlsFiles(ca_file=str(broken)))
     assert "a word" not in repr(hidden.files(key_password="a word"))
+
+
+async def test_only_so_many_go_on_in_one_turn_of_the_loop() -> None:
+    pace, loop = GreetingPace(2), asyncio.get_running_loop()
+    futures = [loop.create_future() for _ in range(7)]
+    for future in futures:
+        pace.add(future)
+    futures[1].cancel()  # Who has given up takes nobody's place.
+    done = []
+    for _ in range(4):
+        await asyncio.sleep(0)
+        done.append(sum(future.done() and not future.cancelled() for future in futures))
+    assert done == [2, 4, 6, 6]
+
+
+async def test_a_handshake_that_comes_byte_by_byte_is_finished(authority: Authority) -> None:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    trusting = client_context(TlsFiles(ca_file=str(authority.ca)))
+    tls = trusting.wrap_bio(incoming, outgoing, server_hostname=HOST)
+    async with (
+        serving(tls=tls_of(authority.issue("patient").files())) as server,
+        RawClient.connect(server.ports[0]) as peer,
+    ):
+        for _ in range(10):
+            is_done = False
+            with contextlib.suppress(ssl.SSLWantReadError):
+                tls.do_handshake()
+                is_done = True
+            for one in outgoing.read():
+                peer.writer.write(bytes([one]))
+                await peer.writer.drain()
+            if is_done:
+                break
+            incoming.write(await peer.reader.read(4096))
+        await eventually(lambda: len(server.connections) == 1)
+
+
+async def test_nothing_of_tls_is_made_for_half_a_hello(authority: Authority) -> None:
+    made = []
+
+    class Watched(WatchedContext):
+        async def current(self) -> ssl.SSLContext:
+            made.append(1)
+            return await super().current()
+
+    files = authority.issue("half").files()
+    context = Watched(lambda: server_context(files, TlsClientAuth.NONE))
+    limits = Limits(handshake_timeout_ms=200)
+    async with serving(tls=ServerTls(context=context, is_enforced=True), limits=limits) as server:
+        for start in ("16", "160301", "16030100c8", "16030100c8010000c40303"):
+            with socket.create_connection((HOST, server.ports[0])) as peer:
+                peer.sendall(bytes.fromhex(start))
+                peer.settimeout(10)
+                assert await asyncio.to_thread(_drained, peer)
+        # One that leaves amid its hello is no failure of time.
+        with socket.create_connection((HOST, server.ports[0])) as peer:
+            peer.sendall(bytes.fromhex("16030100c801"))
+        await eventually(lambda: server.waiting_count == 0)
+    assert not made

@@ -1,6 +1,7 @@
 """What a turn of the loop brought from all connections is handled together."""
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -16,10 +17,13 @@ from flintmq.remoting.limits import Limits
 from flintmq.remoting.received_request import ReceivedRequest
 from flintmq.remoting.request_table import ReadHandler, RequestSource, RequestTable
 from flintmq.remoting.turn_inbox import TurnInbox
+from flintmq.remoting.unfinished_reads import UNFINISHED_CONNECTIONS_MAX
 from tests.kits.broker.hostile_peer import MemoryTransport
 
 CODE: Final = int(RequestCode.SEND_MESSAGE_V2)
 ALONE: Final = int(RequestCode.HEART_BEAT)
+TLS_HELLO: Final = b"\x16\x03\x01\x00"
+PEER_COUNT: Final = 50
 
 
 class Gathering:
@@ -320,7 +324,7 @@ async def test_connections_that_may_bring_much_are_not_all_asked_in_one_turn() -
     here = Here(count)
     for number in range(count):
         here.feed(number, bytes(module.LARGE_READ_SIZE))
-    for _ in range(count):
+    for _ in range(count + 1):
         await asyncio.sleep(0)
     assert all(transport.is_reading() for transport in here.transports)
     # All have been idle since; now they bring much again, and the loop asks one after the other.
@@ -380,3 +384,83 @@ async def test_a_connection_that_is_lost_meanwhile_is_not_read_from() -> None:
     for _ in range(3):
         await asyncio.sleep(0)
     assert not here.transports[0].is_reading()
+
+
+# -- peers that finish no frames keep nobody waiting, however many there are ---------------------
+
+
+async def test_whoever_finishes_frames_is_answered_before_many_that_do_not() -> None:
+    here = Here(PEER_COUNT + 1, turns=True)
+    here.clock = 1.0
+    here.feed(PEER_COUNT, b"first")
+    await asyncio.sleep(0)
+    for connection in here.connections[:PEER_COUNT]:
+        connection.data_received(TLS_HELLO)
+    here.feed(PEER_COUNT, b"second")
+    here.inbox.handle()
+    assert here.bulk.groups == [[b"first"], [b"second"]]
+    closed = [0]
+    while closed[-1] < PEER_COUNT and len(closed) < 2 * PEER_COUNT:
+        closed.append(sum(transport.is_closing() for transport in here.transports))
+        here.inbox.handle()
+    assert max(after - before for before, after in itertools.pairwise(closed)) == (
+        UNFINISHED_CONNECTIONS_MAX
+    )
+    assert closed[-1] == PEER_COUNT
+    assert not here.transports[PEER_COUNT].is_closing()
+
+
+async def test_what_comes_while_a_read_waits_stays_behind_it_and_nothing_more_is_read() -> None:
+    here = Here(PEER_COUNT)
+    bodies = [b"body %d" % number for number in range(PEER_COUNT)]
+    frames = [encode_command(Command(code=CODE, body=body)) for body in bodies]
+    for cut in range(3):
+        for connection, frame in zip(here.connections, frames, strict=True):
+            connection.data_received([frame[:3], frame[3:9], frame[9:]][cut])
+    here.inbox.handle()
+    waiting = here.transports[UNFINISHED_CONNECTIONS_MAX:]
+    assert not any(transport.is_reading() for transport in waiting)
+    for _ in range(PEER_COUNT):
+        here.inbox.handle()
+    assert sorted(body for group in here.bulk.groups for body in group) == sorted(bodies)
+    assert here.written() == [[body] for body in bodies]
+    assert all(transport.is_reading() for transport in here.transports)
+
+
+async def test_a_read_that_comes_alone_does_not_overtake_one_that_waits() -> None:
+    here = Here(PEER_COUNT, turns=True)
+    frame = encode_command(Command(code=CODE, body=b"whole"))
+    for connection in here.connections:
+        connection.data_received(frame[:9])
+    here.inbox.handle()
+    # So many may wait that the crowd is forgotten before they had their turn.
+    here.inbox._crowded_turns, here.clock = 0, 100.0
+    here.connections[-1].data_received(frame[9:])
+    for _ in range(PEER_COUNT):
+        here.inbox.handle()
+    assert here.written()[-1] == [b"whole"]
+
+
+async def test_a_connection_that_ends_while_its_read_waits_is_forgotten() -> None:
+    here = Here(PEER_COUNT, turns=True)
+    here.clock = 1.0
+    for number in range(PEER_COUNT):
+        here.feed(number, b"%d" % number)
+    here.inbox.handle()
+    for connection in here.connections[PEER_COUNT // 2 :]:
+        connection.connection_lost(None)
+    for _ in range(PEER_COUNT):
+        here.inbox.handle()
+    answered = [bool(written) for written in here.written()]
+    assert answered == [number < PEER_COUNT // 2 for number in range(PEER_COUNT)]
+
+
+@pytest.mark.parametrize("count", [1, UNFINISHED_CONNECTIONS_MAX])
+async def test_few_that_are_new_are_gathered_with_the_others(count: int) -> None:
+    here = Here(count + 1)
+    here.feed(count, b"known")
+    here.inbox.handle()
+    for number in range(count + 1):
+        here.feed(number, b"%d" % number)
+    here.inbox.handle()
+    assert here.bulk.groups[1:] == [[b"%d" % number for number in range(count + 1)]]

@@ -16,12 +16,14 @@ from flintmq.model.property_names import (
     TIMER_OUT_MS,
 )
 from flintmq.model.topics import WAITING_TOPIC
+from flintmq.store.appending.waiting_put import CANCELLED_ID_LENGTH_MAX
 from flintmq.store.config import BrokerRole, FlushMode
 from flintmq.store.errors import StoreLoadError
 from flintmq.store.files.state_file import StateFileError
 from flintmq.store.message_store import MessageStore
 from flintmq.store.results import PutStatus
 from flintmq.store.running_flags import RunningFlag
+from flintmq.store.upkeep import waiting_delivery
 from flintmq.testing import ROOT, ManualClock, SimulatedFiles
 from tests.kits.store.waiting_store import (
     HOST,
@@ -289,6 +291,26 @@ def test_a_cancelled_message_is_not_delivered(files: SimulatedFiles, clock: Manu
         )
         assert store.waiting.cancelled_count == 2
         assert store.waiting.waiting_count == 0
+
+
+def test_what_is_cancelled_takes_a_bounded_amount_of_memory(
+    files: SimulatedFiles, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting_delivery, "CANCELLED_COUNT_MAX", 5)
+    start = clock.now_ms()
+    with open_waiting(files, clock) as store:
+        result = cancel(store, "i" * (CANCELLED_ID_LENGTH_MAX + 1), start + 100)
+        assert result.status is PutStatus.MESSAGE_ILLEGAL
+        assert cancel(store, "i" * CANCELLED_ID_LENGTH_MAX, start + 50).ok
+        for later in (100, 200):
+            for number in range(8):
+                put_at(store, f"m{later + number}", start + later)
+                assert cancel(store, f"m{later + number}", start + later).ok
+        clock.advance(300)
+        deliver_all(store)
+        # Five of each time: those of an earlier time do not count any more.
+        assert sorted(delivered(store)) == ["m105", "m106", "m107", "m205", "m206", "m207"]
+        assert store.waiting.skipped_count == 6
 
 
 def test_it_can_be_too_late_to_cancel(files: SimulatedFiles, clock: ManualClock) -> None:

@@ -18,6 +18,11 @@ class PullFilter(MessageFilter, Protocol):
         """The tags codes that it wants of new messages; None if it looks at more than those."""
         ...
 
+    @property
+    def weight(self) -> int:
+        """How many judgments of a plain filter one of this filter takes as long as."""
+        ...
+
     def matches_arrival(
         self, tags_code: int, read_properties: Callable[[], Mapping[str, str]]
     ) -> bool:

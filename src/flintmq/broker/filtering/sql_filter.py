@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from flintmq.filter.nodes import OPERAND_COUNT_MAX
 from flintmq.format.errors import CorruptRecordError
 from flintmq.format.stored.record import read_record_properties
 from flintmq.model.property_names import RETRY_TOPIC
@@ -17,16 +18,19 @@ if TYPE_CHECKING:
     from flintmq.filter.sql92 import CompiledExpression
     from flintmq.format.stored.consume_queue_ext import ExtUnit
 
-SCAN_COST_MAX: Final = 50_000
-"""Steps that one call may spend on judging messages: some ten milliseconds."""
+SCAN_COST_MAX: Final = 20_000
+"""Steps that one call may spend on judging messages: some five milliseconds."""
 
 SCAN_COUNT_MIN: Final = 16
+
+STEPS_OF_PLAIN_JUDGMENT: Final = 32
+"""Steps that take as long as it takes to read the properties of a message."""
 
 
 class SqlFilter:
     """Accepts messages for whose properties an expression is true."""
 
-    __slots__ = ("_bits", "_born_ms", "_expression", "scan_count_max")
+    __slots__ = ("_bits", "_born_ms", "_expression", "cost", "scan_count_max", "weight")
 
     arrival_codes: Final = None
     """It looks at properties."""
@@ -40,10 +44,12 @@ class SqlFilter:
     ) -> None:
         """Use the notes of messages stored after ``born_ms``, where the filter has ``bits``."""
         self._expression = expression
+        self.cost = expression.cost
         self._bits = bits
         self._born_ms = born_ms
         affordable = max(SCAN_COST_MAX // expression.cost, SCAN_COUNT_MIN)
         self.scan_count_max = min(affordable, SCAN_COUNT_MAX)
+        self.weight = 1 + expression.cost // STEPS_OF_PLAIN_JUDGMENT
 
     def matches_unit(self, tags_code: int | None, ext: ExtUnit | None) -> bool:
         """Say no only if the notes of a message that is younger than the filter say so."""
@@ -73,7 +79,9 @@ class RetryFilter:
 
     arrival_codes: Final = None
     """It looks at properties."""
-    scan_count_max = SCAN_COUNT_MAX // 8
+    # It is not known before which expressions it will ask, so it counts as the most costly one.
+    scan_count_max = SCAN_COST_MAX // OPERAND_COUNT_MAX
+    weight = OPERAND_COUNT_MAX // STEPS_OF_PLAIN_JUDGMENT
 
     def __init__(
         self, filter_of: Callable[[str], SqlFilter | None], tags: TagFilter | None

@@ -28,6 +28,7 @@ class TagFilter:
     __slots__ = ("_codes",)
 
     scan_count_max = SCAN_COUNT_MAX
+    weight = 1
 
     def __init__(self, subscription: Subscription) -> None:
         self._codes = subscription.codes

@@ -144,12 +144,20 @@ class ClientProcessor:
         """Tell a client whether its subscription can be served."""
         return self._read(request, _checked_subscription, self._check)
 
-    def _check(self, request: Request[NoFields], subscription: Subscription | None) -> Answer:
+    def _check(
+        self, request: Request[NoFields], subscription: Subscription | None
+    ) -> Answer | Awaitable[Answer]:
         if subscription is None or subscription.is_tag:
             return Answer()
         check_sql_is_served(self._context, subscription)
+        steps = self._check_in_steps(subscription.expression)
+        if self._context.filters.takes_long(subscription.expression):
+            return self._context.turns.run(steps, "SQL92 expression", request.connection)
+        return finish(steps)
+
+    def _check_in_steps(self, expression: str) -> Steps[Answer]:
         try:
-            self._context.filters.compiled(subscription.expression)
+            yield from self._context.filters.compile(expression)
         except SqlFilterError as error:
             raise RefusedError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
         return Answer()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final
 
 from flintmq.broker.pulling.offset_events import offset_moved_event
@@ -9,10 +10,13 @@ from flintmq.broker.pulling.pull_admission import (
     COMMIT_OFFSET,
     SUSPEND,
     admit_pull,
+    check_group_and_topic,
     suggested_broker,
+    takes_long_to_compile,
 )
 from flintmq.broker.statistics.broker_statistics import GotQueue
 from flintmq.broker.waiting.held_pull import PULL_SIZE, HeldPull
+from flintmq.filter.errors import SqlFilterError
 from flintmq.format.wire.codes import ResponseCode
 from flintmq.format.wire.headers.pull import PullMessageRequest, PullMessageResponse
 from flintmq.remoting import Answer, RefusedError, Request
@@ -48,8 +52,23 @@ class PullProcessor:
     def pull(self, request: Request[PullMessageRequest]) -> Outcome | Awaitable[Outcome]:
         """Answer with messages; a pull that finds none and may wait is held.
 
-        One whose messages are on the disk only waits until they are loaded.
+        One whose messages are on the disk only waits until they are loaded, and one that brings a
+        long expression until that is compiled.
         """
+        if takes_long_to_compile(self._context, request.header):
+            return self._compile_and_pull(request)
+        return self._pull(request)
+
+    async def _compile_and_pull(self, request: Request[PullMessageRequest]) -> Outcome:
+        header, context = request.header, self._context
+        check_group_and_topic(context, header)
+        with contextlib.suppress(SqlFilterError):  # It is remembered, and told by the admission.
+            steps = context.filters.compile(header.subscription or "")
+            await context.turns.run(steps, "SQL92 expression", request.connection)
+        outcome = self._pull(request)
+        return outcome if outcome is None or isinstance(outcome, Answer) else await outcome
+
+    def _pull(self, request: Request[PullMessageRequest]) -> Outcome | Awaitable[Outcome]:
         header = request.header
         admitted = admit_pull(self._context, header)
         if header.sys_flag & COMMIT_OFFSET and not self._context.is_slave:

@@ -6,7 +6,9 @@ import base64
 from typing import TYPE_CHECKING, Any, Final
 
 from flintmq.broker.filtering.tag_filter import filter_for
+from flintmq.format.errors import CorruptRecordError
 from flintmq.format.stored.consume_queue_ext import is_address
+from flintmq.format.stored.record import read_record_topic
 from flintmq.format.wire.bodies.dialect import dumps_body
 from flintmq.format.wire.bodies.heartbeat import subscription_to_json
 from flintmq.format.wire.codes import ResponseCode
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from flintmq.broker.filtering.pull_filter import PullFilter
     from flintmq.format.stored.consume_queue_ext import ExtUnit
     from flintmq.model.subscription import Subscription
+    from flintmq.store.files.mapped_file import Slice
 
 UNIT_COUNT_MAX: Final = 1000
 """Units of a queue that one answer shows."""
@@ -46,6 +49,9 @@ class QueryProcessor:
         offsets = await self._context.turns.run(steps, "query by key", request.connection)
         await self._context.cold_loads.load(lambda: store.reader.cold_reads.of_records(offsets))
         found = store.reader.records_at(offsets)
+        if self._context.access is not None:
+            # The index knows hashes only, and it is easy to find a key with the hash of another.
+            _keep_topic(found.slices, header.topic)
         if not found.slices:
             # Who finds nothing is not told either how far the index has come.
             nothing = QueryMessageResponse(
@@ -64,7 +70,8 @@ class QueryProcessor:
         """Tell the record at a physical offset."""
         offset, store = request.header.offset, self._context.store
         await self._context.cold_loads.load(lambda: store.reader.cold_reads.of_records([offset]))
-        piece = store.select(offset)
+        is_message = self._context.access is None or self._context.look(offset) is not None
+        piece = store.select(offset) if is_message else None
         if piece is None:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
@@ -149,3 +156,19 @@ def bits_text(bitmap: bytes) -> str:
         f"{byte:08b}" + ("\n" if at % 8 == 0 else "")
         for at, byte in reversed(list(enumerate(bitmap)))
     )
+
+
+def _keep_topic(pieces: list[Slice], topic: str) -> None:
+    """Let go of all records but those of a topic."""
+    kept = [piece for piece in pieces if _is_of(piece, topic)]
+    for piece in pieces:
+        if piece not in kept:
+            piece.release()
+    pieces[:] = kept
+
+
+def _is_of(piece: Slice, topic: str) -> bool:
+    try:
+        return read_record_topic(piece.view) == topic
+    except CorruptRecordError:
+        return False

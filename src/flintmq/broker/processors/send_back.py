@@ -51,7 +51,7 @@ class SendBackProcessor:
         if group.retry_queue_count <= 0:
             return Answer()
         self._check_retry_topic(group, is_unit=header.unit_mode)
-        record = context.store.look(header.offset)
+        record = context.look(header.offset)
         if record is None:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"

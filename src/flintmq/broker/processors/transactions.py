@@ -78,8 +78,10 @@ class TransactionProcessor:
         request.answer(Answer())
 
     def _checked_half(self, header: EndTransactionRequest) -> Record:
-        half = self._context.store.look(header.commit_log_offset)
-        if half is None:
+        store = self._context.store
+        half = store.look(header.commit_log_offset)
+        # Its queue offset says which half message is decided, so it must not be a forged one.
+        if half is None or not store.is_entered(half):
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed"
             )

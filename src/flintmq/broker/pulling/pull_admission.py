@@ -43,10 +43,26 @@ class AdmittedPull(NamedTuple):
 
 def admit_pull(context: BrokerContext, header: PullMessageRequest) -> AdmittedPull:
     """Admit a pull; raise RefusedError with the reason if it may not read."""
-    group = _checked_group(context, header)
-    _check_topic(context, header)
+    group = check_group_and_topic(context, header)
     found = _subscription(context, header, group)
     return AdmittedPull(group, found, _filter(context, header, found))
+
+
+def check_group_and_topic(context: BrokerContext, header: PullMessageRequest) -> GroupConfig:
+    """Return the group of a pull; raise RefusedError if it, or the topic, may not be read."""
+    group = _checked_group(context, header)
+    _check_topic(context, header)
+    return group
+
+
+def takes_long_to_compile(context: BrokerContext, header: PullMessageRequest) -> bool:
+    """Return whether a pull brings an expression that is not compiled within one turn."""
+    return (
+        bool(header.sys_flag & SUBSCRIPTION)
+        and header.expression_type == SQL92
+        and context.config.property_filter
+        and context.filters.takes_long(header.subscription or "")
+    )
 
 
 def suggested_broker(config: BrokerConfig, result: GetResult, group: GroupConfig) -> int:

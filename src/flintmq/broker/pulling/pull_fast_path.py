@@ -21,6 +21,7 @@ from flintmq.broker.pulling.pull_admission import (
     SUSPEND,
     admit_pull,
     suggested_broker,
+    takes_long_to_compile,
 )
 from flintmq.broker.pulling.pull_loading import COMPILED_PROGRAM, load_compiled_pulls
 from flintmq.broker.pulling.pulled_answer import encode_pulled_answer
@@ -249,6 +250,8 @@ class PullFastPath:
             return None
         try:
             header = PullMessageRequest.decode(fields)
+            if takes_long_to_compile(self._context, header):
+                return None  # Next time it is known.
             admitted = admit_pull(self._context, header)
         except (FormatError, RefusedError):
             return None

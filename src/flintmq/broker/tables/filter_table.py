@@ -7,6 +7,7 @@ notes in the queues (`flintmq.filter.bloom`) go on while a consumer restarts.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +16,9 @@ from flintmq.broker.filtering.sql_filter import SqlFilter
 from flintmq.broker.tables.state_keeper import StateKeeper
 from flintmq.filter.errors import SqlFilterError
 from flintmq.filter.filter_entries import ENTRY_COUNT_MAX, FilterEntry, read_entries
-from flintmq.filter.sql92 import compile_sql
+from flintmq.filter.sql92 import compile_in_steps
+from flintmq.remoting.fair_turns import finish
+from flintmq.remoting.paced_log import PacedLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from flintmq.filter.bloom import BloomFilter
     from flintmq.filter.sql92 import CompiledExpression
     from flintmq.model.subscription import Subscription
+    from flintmq.remoting.fair_turns import Steps
     from flintmq.store.files.state_file import StateFile
 
 logger = logging.getLogger(__name__)
@@ -32,6 +36,16 @@ EXPRESSIONS_LENGTH_MAX: Final = 2 << 20
 
 COMPILED_COUNT_MAX: Final = 128
 """Expressions whose compiled form, or whose mistake, is remembered."""
+
+COMPILED_AT_ONCE_LENGTH_MAX: Final = 128
+"""Characters of an expression that is compiled in one go: that takes a millisecond or so."""
+
+BITMAP_COST_MAX: Final = 10_000
+"""Steps that the notes on one message may take.  Of a topic with more costly subscriptions there
+are no notes, and its messages are judged when they are read."""
+
+SHOWN_LENGTH_MAX: Final = 256
+"""Characters of an expression in the log."""
 
 DEAD_FROM_START_MS: Final = 30_000
 """A subscription that was alive when the broker stopped counts as dead for so long."""
@@ -59,30 +73,44 @@ class FilterTable:
         """Characters of all expressions."""
         self._filters: dict[tuple[str, str], SqlFilter] = {}
         self._compiled: dict[str, CompiledExpression | SqlFilterError] = {}
+        self._costs: dict[str, int] = {}
+        """Topic → steps that the notes on one of its messages take, once that is known."""
+        self._log: PacedLog[str] = PacedLog()
 
     # -- expressions ---------------------------------------------------------------------------
 
+    def takes_long(self, expression: str) -> bool:
+        """Whether an expression has to be compiled yet, and is too long for that to be at once."""
+        return len(expression) > COMPILED_AT_ONCE_LENGTH_MAX and expression not in self._compiled
+
     def compiled(self, expression: str) -> CompiledExpression:
         """Return an expression compiled, now or before; SqlFilterError if it is wrong."""
+        return finish(self.compile(expression))
+
+    def compile(self, expression: str) -> Steps[CompiledExpression]:
+        """Do what `compiled` does, and yield wherever it may be interrupted."""
         found = self._compiled.pop(expression, None)
         if found is None:
             try:
-                found = compile_sql(expression)
+                found = yield from compile_in_steps(expression)
             except SqlFilterError as error:
                 found = error
             else:
-                if found.ignored:
-                    logger.warning(
-                        "text behind an SQL92 expression is ignored: expression=%r ignored=%r",
-                        expression,
-                        found.ignored,
-                    )
-            if len(self._compiled) >= COMPILED_COUNT_MAX:
+                self._tell_ignored(found)
+            while len(self._compiled) >= COMPILED_COUNT_MAX:
                 del self._compiled[next(iter(self._compiled))]
         self._compiled[expression] = found
         if isinstance(found, SqlFilterError):
             raise found.with_traceback(None)
         return found
+
+    def _tell_ignored(self, compiled: CompiledExpression) -> None:
+        if compiled.ignored and self._log.passes("ignored") is not None:
+            logger.warning(
+                "text behind an SQL92 expression is ignored: expression=%r ignored=%r",
+                compiled.text[:SHOWN_LENGTH_MAX],
+                compiled.ignored[:SHOWN_LENGTH_MAX],
+            )
 
     # -- subscriptions -------------------------------------------------------------------------
 
@@ -100,17 +128,17 @@ class FilterTable:
                 expression = self.compiled(entry.expression)
             except SqlFilterError:
                 return None  # It was read from the file; nothing else gets here uncompiled.
-            found = SqlFilter(expression, bits=entry.bits, born_ms=entry.born_ms)
-            self._filters[key] = found
+            found = self._filters[key] = _filter_of(entry, expression)
         return found
 
     def bitmap(self, topic: str, properties: Mapping[str, str]) -> bytes | None:
         """Return the notes on a new message: the bits of all subscriptions that it satisfies.
 
-        None if the topic has no such subscription; dead ones count, since they may live again.
+        None if the topic has no such subscription, or too costly ones; dead ones count, since they
+        may live again.
         """
         groups = self._groups.get(topic)
-        if groups is None:
+        if groups is None or self._cost_of(topic, groups) > BITMAP_COST_MAX:
             return None
         return self._bloom.bitmap(
             [
@@ -121,33 +149,40 @@ class FilterTable:
             ]
         )
 
+    def _cost_of(self, topic: str, groups: Iterable[str]) -> int:
+        known = self._costs.get(topic)
+        if known is None:
+            filters = (self.filter_of(topic, group) for group in groups)
+            known = sum(one.cost for one in filters if one is not None)
+            self._costs[topic] = known
+        return known
+
     def register(self, group: str, subscriptions: Iterable[Subscription]) -> Iterator[None]:
         """Apply what a heartbeat says of a group; it may be interrupted after each compilation."""
         wanted = {one.topic: one for one in subscriptions if not one.is_tag and one.expression}
         for subscription in wanted.values():
-            if self._register(group, subscription):
-                yield
+            yield from self._register(group, subscription)
         gone = [key for key in self._entries if key[1] == group and key[0] not in wanted]
         self._mark_dead(gone)
 
-    def _register(self, group: str, subscription: Subscription) -> bool:
-        """Take a subscription in; return whether an expression was looked at."""
+    def _register(self, group: str, subscription: Subscription) -> Iterator[None]:
+        """Take a subscription in; it may be interrupted while its expression is compiled."""
         key = subscription.topic, group
         known = self._entries.get(key)
         if known is not None and subscription.version <= known.version:
-            if known.dead_ms and subscription.version == known.version:
-                self._put(key, replace(known, dead_ms=0))
-            return False
+            if subscription.version == known.version:
+                if known.dead_ms:
+                    self._put(key, replace(known, dead_ms=0))
+                yield from self._make_filter(key)
+            return
         try:
-            self.compiled(subscription.expression)
+            yield from self.compile(subscription.expression)
         except SqlFilterError as error:
-            logger.warning(
-                "SQL92 subscription refused: group=%s topic=%s reason=%s",
-                group,
-                subscription.topic,
-                str(error).partition("\n")[0],
-            )
-            return True
+            self._tell_refused(group, subscription.topic, error)
+            return
+        known = self._entries.get(key)
+        if known is not None and subscription.version <= known.version:
+            return  # Another member of the group was faster.
         entry = FilterEntry(
             topic=subscription.topic,
             group=group,
@@ -157,10 +192,37 @@ class FilterTable:
             bits=self._bloom.bits_of(group, subscription.topic),
         )
         if not self._make_room(entry):
-            logger.warning("too many SQL92 subscriptions: group=%s", group)
-            return True
+            if self._log.passes("full") is not None:
+                logger.warning("too many SQL92 subscriptions: group=%s", group)
+            return
         self._put(key, entry)
-        return True
+        yield from self._make_filter(key)
+
+    def _make_filter(self, key: tuple[str, str]) -> Iterator[None]:
+        """Make the filter of an entry, so that no pull has to wait for it."""
+        entry = self._entries[key]
+        if key not in self._filters:
+            with contextlib.suppress(SqlFilterError):
+                expression = yield from self.compile(entry.expression)
+                if self._entries.get(key) is entry:
+                    self._filters[key] = _filter_of(entry, expression)
+        yield
+
+    def make_filters(self) -> None:
+        """Load the parser and make the filters of all entries, before anybody waits for that."""
+        self.compiled("TRUE")
+        for topic, group in self._entries:
+            self.filter_of(topic, group)
+
+    def _tell_refused(self, group: str, topic: str, error: SqlFilterError) -> None:
+        if (not_logged := self._log.passes("refused")) is not None:
+            logger.warning(
+                "SQL92 subscription refused: group=%s topic=%s reason=%s not_logged=%d",
+                group,
+                topic,
+                str(error).partition("\n")[0][:SHOWN_LENGTH_MAX],
+                not_logged,
+            )
 
     def _put(self, key: tuple[str, str], entry: FilterEntry) -> None:
         known = self._entries.get(key)
@@ -168,6 +230,7 @@ class FilterTable:
         self._entries[key] = entry
         self._groups.setdefault(entry.topic, {})[entry.group] = None
         self._filters.pop(key, None)
+        self._costs.pop(entry.topic, None)
         self.keeper.changed()
 
     def _make_room(self, new: FilterEntry) -> bool:
@@ -189,6 +252,7 @@ class FilterTable:
         if not self._groups[topic]:
             del self._groups[topic]
         self._filters.pop(key, None)
+        self._costs.pop(topic, None)
         self.keeper.changed()
 
     def unregister(self, group: str) -> None:
@@ -233,6 +297,10 @@ class FilterTable:
     def _snapshot(self) -> Callable[[], Any]:
         entries = list(self._entries.values())
         return lambda: _to_json(entries)
+
+
+def _filter_of(entry: FilterEntry, expression: CompiledExpression) -> SqlFilter:
+    return SqlFilter(expression, bits=entry.bits, born_ms=entry.born_ms)
 
 
 def _to_json(entries: Iterable[FilterEntry]) -> dict[str, Any]:

@@ -27,7 +27,10 @@ themselves then, which has its own bounds."""
 
 
 class Judging:
-    """How many times filters were asked since the pulls that were found were answered."""
+    """How many times filters were asked since the pulls that were found were answered.
+
+    One that takes long counts for several.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -41,7 +44,7 @@ class Judging:
         """Whether a filter accepts a new message, or has been asked too often to know."""
         if self.count >= JUDGED_COUNT_MAX:
             return True
-        self.count += 1
+        self.count += chosen.weight
         return chosen.matches_arrival(tags_code, read_properties)
 
 

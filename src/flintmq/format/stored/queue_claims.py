@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 MULTI_DISPATCH: Final = INNER_MULTI_DISPATCH.encode() + b"\x01"
 """What stands in the properties text of a record that enters several queues."""
 
+MULTI_OFFSETS: Final = INNER_MULTI_QUEUE_OFFSET.encode() + b"\x01"
+"""What stands there besides: at which offsets it enters them."""
+
 NO_UNIT: Final = TRANSACTION_PREPARED
 """A bit that prepared and rolled-back records, which have no unit, share; the others lack it."""
 assert TRANSACTION_ROLLBACK & NO_UNIT

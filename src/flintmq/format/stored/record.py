@@ -53,6 +53,14 @@ def read_record_properties(source: Buffer) -> dict[str, str]:
     return decode_properties(checked.properties)
 
 
+def read_record_topic(source: Buffer) -> str:
+    """Return the topic of the record that ``source`` begins with; its body is not read."""
+    checked = check_record(source, 0, len(source), check_crc=False, expected_offset=None)
+    if isinstance(checked, Blank):
+        raise CorruptRecordError("a blank, not a message", 0)
+    return checked.topic.decode("utf-8", "replace")
+
+
 class Record(NamedTuple):
     """A record with all its fields.  The body is as stored, that is maybe compressed."""
 

@@ -8,11 +8,14 @@ import logging
 import os
 import shutil
 import signal
+import socketserver
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -68,8 +71,7 @@ def job_session(settings: SessionSettings) -> Iterator[SparkSession]:
                 ship(session)
                 yield session
         finally:
-            if _is_java_running(context):
-                session.stop()
+            _stop_by(session.stop, context)
 
 
 @contextmanager
@@ -119,7 +121,22 @@ def _start(
     with _sigint_kept():
         context = SparkContext(conf=spark_conf, gateway=gateway)
     stack.callback(_stop, context)
+    log_errors(_accumulators_of(context), log_file)
     return context
+
+
+def log_errors(server: socketserver.BaseServer, log_file: Path) -> None:
+    """Write errors of a server into a file; by itself it prints them.
+
+    PySpark's server for accumulators takes it for an error that Java is gone, and a signal at the
+    terminal may end Java before this process hears of it.
+    """
+
+    def log(request: object, peer: object) -> None:
+        with log_file.open("a") as output:
+            traceback.print_exc(file=output)
+
+    setattr(server, "handle_error", log)  # noqa: B010 - a method is not assigned to
 
 
 @contextmanager
@@ -143,18 +160,38 @@ def _ended_by_interrupt(context: SparkContext) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
-        # The server for accumulators would print that Java has left it.
-        accumulators: Any = context._accumulatorServer
-        accumulators.shutdown()
         _end_java(_java_of(context))
         raise
 
 
 def _stop(context: SparkContext) -> None:
-    if _is_java_running(context):
+    _stop_by(context.stop, context)
+    if not _is_java_running(context):
+        stopped: Any = context
+        stopped._jsc = None  # Nobody would answer.
         context.stop()
-    else:
-        SparkContext._active_spark_context = None
+
+
+def _stop_by(stop: Callable[[], None], context: SparkContext) -> None:
+    """Stop Spark.  Where Java does not answer, a signal has told it to end, and it is waited for.
+
+    Whatever the job had to do is done by then, or has failed with an error of its own.
+    """
+    if not _is_java_running(context):
+        return
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # PySpark wonders where Java is.
+            stop()
+    except (Py4JError, OSError):
+        _end_java(_java_of(context))
+
+
+def _accumulators_of(context: SparkContext) -> socketserver.BaseServer:
+    """Return the server that tasks send their counts to."""
+    server: Any = context
+    accumulators: socketserver.BaseServer = server._accumulatorServer
+    return accumulators
 
 
 def _java_of(context: SparkContext) -> "subprocess.Popen[bytes]":

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no type hints
 from pyspark import SparkContext
 
 _DESCRIPTION: Final = "spark.job.description"
@@ -39,12 +40,18 @@ def stage_name(context: SparkContext, name: str) -> Iterator[None]:
 
 
 def running_stages(context: SparkContext) -> list[RunningStage]:
-    """Return the stages that run now."""
+    """Return the stages that run now; none if Spark cannot tell.
+
+    Its list may change while it is made, and Java may have been ended by a signal.
+    """
     java: Any = context._jsc
-    listed = java.sc().statusStore().activeStages()
-    stages = [listed.apply(number) for number in range(listed.size())]
-    # A stage that waits for its turn is listed already, and has no name yet.
-    return [_running(stage) for stage in stages if str(stage.status()) == _ACTIVE]
+    try:
+        listed = java.sc().statusStore().activeStages()
+        stages = [listed.apply(number) for number in range(listed.size())]
+        # A stage that waits for its turn is listed already, and has no name yet.
+        return [_running(stage) for stage in stages if str(stage.status()) == _ACTIVE]
+    except Py4JError:
+        return []
 
 
 def _running(stage: Any) -> RunningStage:

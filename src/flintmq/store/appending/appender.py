@@ -106,7 +106,6 @@ class Appender:
         self._topic_parts = self._admission.topic_parts
         self.reconfigure(config)
         self.is_slave = config.broker_role is BrokerRole.SLAVE
-        self._multi_dispatch = config.enable_multi_dispatch
         self.next_offsets: dict[tuple[str, int], int] = {}
         """The next queue offset of each queue, by topic and queue id."""
         self.began_ms = 0
@@ -216,7 +215,7 @@ class Appender:
             waiting = self._waiting(message)
             if waiting is not None:
                 return waiting
-        if self._multi_dispatch and properties.get(INNER_MULTI_DISPATCH):
+        if self._admission.multi_dispatch and properties.get(INNER_MULTI_DISPATCH):
             return self._append_multi(message)
         return self._write(message, topic, queue_id, properties, text, _NO_SLOTS)
 
@@ -264,19 +263,18 @@ class Appender:
         """Append a message that enters further queues besides its own (spec: multi-dispatch)."""
         lmq, admission = self._config.enable_lmq, self._admission
         names = message.properties[INNER_MULTI_DISPATCH].split(",")
+        admission.check_further_count(len(names))
         slots = []
         for name in names:
-            is_lmq = lmq and name.startswith(LMQ_PREFIX)
-            queue_id = 0 if is_lmq else message.queue_id
+            queue_id = 0 if lmq and name.startswith(LMQ_PREFIX) else message.queue_id
             admission.check_topic(name)
-            if is_lmq and self._queues.get(name, 0) is None:
-                admission.check_lmq_count()
             slots.append(QueueSlot(name, queue_id, self.next_offsets.get((name, queue_id), 0)))
         properties = {name: value for name, value in message.properties.items() if name != WAIT} | {
             INNER_MULTI_QUEUE_OFFSET: ",".join(str(slot.queue_offset) for slot in slots)
         }
         text = encode_properties(properties)
         admission.check_lengths(message.topic, text, len(message.body))
+        admission.claim_queues(((slot.name, slot.queue_id) for slot in slots), self.next_offsets)
         result = self._write(message, message.topic, message.queue_id, properties, text, slots)
         result.wait_for_flush = self._waits and _wants_wait(message.properties)
         for slot in slots:

@@ -86,6 +86,7 @@ def prepare_batch(
     sizes: list[int] = []
     heads, tails, texts = list[bytes](), list[bytes](), list[bytes]()
     queue_id, space_count, longest, done_size = batch.queue_id, 0, 0, 0
+    multi_dispatch = admission.multi_dispatch
     items = walk_batch(batch.body, count_max=BATCH_COUNT_MAX)
     while step := list(islice(items, STEP_COUNT_MAX)):
         for flag, body, own in step:
@@ -93,6 +94,8 @@ def prepare_batch(
             longest = max(longest, len(text))
             if longest > PROPERTIES_LENGTH_MAX:
                 continue
+            if multi_dispatch:
+                admission.check_further_offsets(text)
             size, head, tail = encode_unplaced(fixed_size, queue_id, flag, body, topic_part, text)
             sizes.append(size)
             heads.append(head)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from flintmq.format.stored.queue_claims import MULTI_DISPATCH, MULTI_OFFSETS
 from flintmq.format.stored.record_encoding import encode_topic
 from flintmq.format.stored.record_layout import (
     BLANK_SIZE,
@@ -11,12 +12,13 @@ from flintmq.format.stored.record_layout import (
     TOPIC_LENGTH_MAX,
 )
 from flintmq.model.property_names import DELAY
+from flintmq.model.topics import LMQ_PREFIX
 from flintmq.store.errors import StoreError
 from flintmq.store.files.interface import is_safe_name
 from flintmq.store.results import PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Iterable, Mapping
 
     from flintmq.format.delay_levels import DelayLevels
     from flintmq.store.config import StoreConfig
@@ -27,6 +29,8 @@ RECORD_OVERHEAD_MAX: Final = 64 * 1024
 
 QUEUE_ID_MAX: Final = (1 << 31) - 1
 TOPIC_CACHE_MAX: Final = 16_384
+FURTHER_COUNT_MAX: Final = 256
+"""Queues that one message may enter besides its own: each new one is a directory with a file."""
 
 
 class PutRefusedError(StoreError):
@@ -50,7 +54,11 @@ class PutAdmission:
     ) -> None:
         self._queues = queues
         self._delay_levels = delay_levels
+        self.multi_dispatch = config.enable_multi_dispatch
+        """Whether messages may enter further queues."""
         self._lmq_count_max = config.lmq_queue_count_max
+        self._claimed: set[tuple[str, int]] = set()
+        """Queues that messages of other topics were the first to enter, since the start."""
         self.limit_sizes(config)
         self.topic_parts: dict[str, bytes] = {}
         """Topics that have passed all checks, as they stand in a record."""
@@ -95,13 +103,49 @@ class PutAdmission:
         if not is_safe_name(topic):
             raise illegal(f"not a topic name: {topic!r}")
 
-    def check_lmq_count(self) -> None:
-        """Refuse one light queue more than there may be."""
-        if self._queues.lmq_count >= self._lmq_count_max:
+    def check_further_count(self, count: int) -> None:
+        """Refuse a message that enters too many queues besides its own."""
+        if count > FURTHER_COUNT_MAX:
+            raise illegal(f"{count} further queues, at most {FURTHER_COUNT_MAX}")
+
+    def check_further_offsets(self, text: bytes) -> None:
+        """Refuse a message of a batch that says at which offsets of further queues it is.
+
+        A store writes that for a message that it enters there.  Queues that are made anew from the
+        log would believe it of any other message too.
+        """
+        if MULTI_DISPATCH in text and MULTI_OFFSETS in text:
+            raise illegal("a message of a batch enters no further queues")
+
+    def claim_queues(
+        self, queues: Iterable[tuple[str, int]], known: Container[tuple[str, int]]
+    ) -> None:
+        """Note the queues that a message enters; refuse it if it would make too many new ones.
+
+        What counts are light queues, and, by themselves, others that messages of other topics were
+        the first to enter: neither needs an entry in a table, and each has files.  ``known`` has
+        all queues that some message has entered, be they there already or not.
+        """
+        table = self._queues
+        new = {one for one in queues if one not in known and table.get(*one) is None}
+        if not new:
+            return
+        # Light queues that are there are counted by their table, and some were deleted since.
+        if len(self._claimed) + len(new) + table.lmq_count > self._lmq_count_max:
+            self._claimed = {
+                one
+                for one in self._claimed
+                if one in known and (not _is_light(one) or table.get(*one) is None)
+            }
+        light, others = table.lmq_count, 0
+        for one in self._claimed | new:
+            light, others = light + _is_light(one), others + (not _is_light(one))
+        if max(light, others) > self._lmq_count_max:
             raise PutRefusedError(
                 PutStatus.LMQ_QUEUE_COUNT_EXCEEDED,
-                f"{self._queues.lmq_count} light queues, at most {self._lmq_count_max}",
+                f"{light} light and {others} further queues, of each at most {self._lmq_count_max}",
             )
+        self._claimed |= new
 
     def topic_part(self, topic: str) -> bytes:
         """Check a topic and return it as it stands in a record, with its length before it."""
@@ -126,3 +170,7 @@ class PutAdmission:
         if level is None:
             raise illegal(f"delay level {text[:32]!r} is not a number")
         return level
+
+
+def _is_light(queue: tuple[str, int]) -> bool:
+    return queue[0].startswith(LMQ_PREFIX)

@@ -23,6 +23,9 @@ from flintmq.store.appending.put_admission import illegal
 if TYPE_CHECKING:
     from flintmq.model.message import PutMessage
 
+CANCELLED_ID_LENGTH_MAX: Final = 255
+"""Characters of an id that is cancelled: those that are due next are kept in memory."""
+
 UNDISPATCHED_COUNT_MAX: Final = 4096
 """Waiting messages that are remembered one by one until they are dispatched."""
 
@@ -39,7 +42,7 @@ def waiting_put(
     cancelling needs no search, and is as durable as what it cancels.
 
     Raises:
-        PutRefusedError: the time is too far ahead, or it is too late to cancel.
+        PutRefusedError: the time is too far ahead, it is too late to cancel, or the id is too long.
         DeliveryTimeError: the properties name no time.
     """
     named_ms = delivery_time_ms(message.properties, now_ms)
@@ -47,6 +50,10 @@ def waiting_put(
         return None
     cancels = message.properties.get(TIMER_CANCELLED_ID)
     until_ms = named_ms - 1 if cancels else named_ms
+    if cancels and len(cancels) > CANCELLED_ID_LENGTH_MAX:
+        raise illegal(
+            f"an id of {len(cancels)} characters to cancel, at most {CANCELLED_ID_LENGTH_MAX}"
+        )
     if cancels and until_ms <= max(now_ms, delivered_until_ms):
         raise illegal(f"too late to cancel {cancels[:64]}: it is due at {named_ms}")
     if until_ms <= now_ms:

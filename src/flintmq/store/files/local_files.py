@@ -19,7 +19,7 @@ from flintmq.store.files.interface import (
     create_by_rename,
     make_directory_durable,
 )
-from flintmq.store.files.local_region import LocalRegion, typed_errors, write_all
+from flintmq.store.files.local_region import LocalRegion, TypedErrors, write_all
 from flintmq.store.files.record_lock import DirectoryLock, RecordLock
 
 _FILE_MODE: Final = 0o644
@@ -47,7 +47,7 @@ class LocalFiles:
     def open(self, path: Path, *, read_only: bool = False) -> MappedRegion:
         """Map an existing file at its current size; an empty file raises StoreLoadError."""
         flags = os.O_RDONLY if read_only else os.O_RDWR
-        with typed_errors(path, "open"), _descriptor(path, flags) as descriptor:
+        with TypedErrors(path, "open"), _descriptor(path, flags) as descriptor:
             size = os.fstat(descriptor).st_size
             if size == 0:
                 raise StoreLoadError(path, "the file is empty")
@@ -57,7 +57,7 @@ class LocalFiles:
         """Make and map a new file of ``size`` zeros, and the directories above it."""
         assert size > 0, size
         self.make_directory(path.parent)
-        with typed_errors(path, "create", size=size):
+        with TypedErrors(path, "create", size=size):
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             descriptor = os.open(path, flags, _FILE_MODE)
             try:
@@ -86,7 +86,7 @@ class LocalFiles:
             except StoreIOError as error:
                 if error.cause.errno != errno.EXDEV:
                     raise
-        with typed_errors(path, "create", size=size):
+        with TypedErrors(path, "create", size=size):
             region = self._create_unnamed(path, size)
         self.sync_directory(path.parent)
         return region
@@ -108,7 +108,7 @@ class LocalFiles:
         return region
 
     def _device(self, path: Path) -> int:
-        with typed_errors(path, "look up"):
+        with TypedErrors(path, "look up"):
             return path.stat().st_dev
 
     def read(self, path: Path, *, limit: int | None = None) -> bytes:
@@ -125,20 +125,20 @@ class LocalFiles:
         """Make ``data`` the content of a file, new or not: neither atomic nor synced."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         with (
-            typed_errors(path, "write", size=len(data)),
+            TypedErrors(path, "write", size=len(data)),
             _descriptor(path, flags) as descriptor,
         ):
             write_all(descriptor, data, 0)
 
     def sync(self, path: Path) -> None:
         """Make the content of a file durable."""
-        with typed_errors(path, "sync"), _descriptor(path, os.O_RDONLY) as descriptor:
+        with TypedErrors(path, "sync"), _descriptor(path, os.O_RDONLY) as descriptor:
             os.fsync(descriptor)
 
     def sync_directory(self, path: Path) -> None:
         """Make the names in a directory durable."""
         flags = os.O_RDONLY | os.O_DIRECTORY
-        with typed_errors(path, "sync directory"), _descriptor(path, flags) as descriptor:
+        with TypedErrors(path, "sync directory"), _descriptor(path, flags) as descriptor:
             os.fsync(descriptor)
 
     def sync_below(self, path: Path) -> None:
@@ -148,7 +148,7 @@ class LocalFiles:
         others have written there is waited for as well.
         """
         flags = os.O_RDONLY | os.O_DIRECTORY
-        with typed_errors(path, "sync below"), _descriptor(path, flags) as descriptor:
+        with TypedErrors(path, "sync below"), _descriptor(path, flags) as descriptor:
             if sync_file_system(descriptor):
                 return
         for directory, _, names in os.walk(path):
@@ -166,7 +166,7 @@ class LocalFiles:
 
     def rename(self, source: Path, target: Path) -> None:
         """Give a file another name, in place of a file that has it already."""
-        with typed_errors(source, f"rename to {target.name}"):
+        with TypedErrors(source, f"rename to {target.name}"):
             source.replace(target)
 
     def remove(self, path: Path, *, missing_ok: bool = False) -> None:
@@ -180,7 +180,7 @@ class LocalFiles:
 
     def remove_directory(self, path: Path) -> bool:
         """Remove an empty directory; return False when it is not empty or not there."""
-        with typed_errors(path, "remove directory"):
+        with TypedErrors(path, "remove directory"):
             try:
                 path.rmdir()
             except OSError as error:
@@ -191,12 +191,12 @@ class LocalFiles:
 
     def make_directory(self, path: Path) -> None:
         """Make a directory and those above it, as far as they are missing."""
-        with typed_errors(path, "make directory"):
+        with TypedErrors(path, "make directory"):
             path.mkdir(parents=True, exist_ok=True)
 
     def list(self, path: Path) -> builtins.list[FileEntry]:
         """Return the entries of a directory by name; none when the directory is missing."""
-        with typed_errors(path, "list"):
+        with TypedErrors(path, "list"):
             try:
                 with os.scandir(path) as found:
                     entries = [_entry(entry) for entry in found]
@@ -206,7 +206,7 @@ class LocalFiles:
 
     def exists(self, path: Path) -> bool:
         """Tell whether there is a file or directory of that name."""
-        with typed_errors(path, "look up"):
+        with TypedErrors(path, "look up"):
             return path.exists()
 
     def size(self, path: Path) -> int | None:
@@ -222,17 +222,17 @@ class LocalFiles:
     def lock(self, path: Path) -> FileLock:
         """Take the lock that marks a store as in use; StoreLockedError when somebody has it."""
         self.make_directory(path.parent)
-        with typed_errors(path, "lock"):
+        with TypedErrors(path, "lock"):
             return RecordLock(path)
 
     def lock_directory(self, path: Path) -> FileLock:
         """Keep other stores out of a directory without leaving a file in it."""
-        with typed_errors(path, "lock"):
+        with TypedErrors(path, "lock"):
             return DirectoryLock(path)
 
     def usage(self, path: Path) -> DiskUsage | None:
         """Return how full the file system of ``path`` is, None when there is no such path."""
-        with typed_errors(path, "measure"):
+        with TypedErrors(path, "measure"):
             try:
                 numbers = os.statvfs(path)
             except FileNotFoundError:
@@ -272,7 +272,7 @@ def _entry(found: os.DirEntry[str]) -> FileEntry | None:
 
 
 def _status(path: Path) -> os.stat_result | None:
-    with typed_errors(path, "look up"):
+    with TypedErrors(path, "look up"):
         try:
             return path.stat()
         except (FileNotFoundError, NotADirectoryError):

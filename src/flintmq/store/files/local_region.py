@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import Final
 
 from flintmq.store.errors import DiskFullError, StoreError, StoreIOError
@@ -22,13 +23,29 @@ _NO_DESCRIPTOR: Final = -1
 _DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-@contextmanager
-def typed_errors(path: Path, operation: str, *, size: int = 0) -> Iterator[None]:
-    """Turn an OSError into DiskFullError, naming the ``size`` wanted, or into StoreIOError."""
-    try:
-        yield
-    except OSError as error:
-        raise _typed(error, path, operation, size) from error
+class TypedErrors:
+    """Turns an OSError into DiskFullError, naming the ``size`` wanted, or into StoreIOError."""
+
+    # No generator: it stands around every call of the system, and would cost more than some.
+    __slots__ = ("_operation", "_path", "_size")
+
+    def __init__(self, path: Path, operation: str, *, size: int = 0) -> None:
+        self._path = path
+        self._operation = operation
+        self._size = size
+
+    def __enter__(self) -> None:
+        """Begin; there is nothing to do."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Raise the typed error in place of an OSError; let everything else pass."""
+        if isinstance(error, OSError):
+            raise _typed(error, self._path, self._operation, self._size) from error
 
 
 def _typed(error: OSError, path: Path, operation: str, size: int = 0) -> StoreError:
@@ -93,7 +110,7 @@ class LocalRegion:
         if start == end:
             return
         with (
-            typed_errors(self.path, "reserve", size=end - start),
+            TypedErrors(self.path, "reserve", size=end - start),
             self._writable() as descriptor,
         ):
             os.posix_fallocate(descriptor, start, end - start)
@@ -107,7 +124,7 @@ class LocalRegion:
         """Write ``data`` at ``position`` by system calls; the view shows it at once."""
         assert 0 <= position <= position + len(data) <= self.size, (position, len(data), self.size)
         with (
-            typed_errors(self.path, "write", size=len(data)),
+            TypedErrors(self.path, "write", size=len(data)),
             self._writable() as descriptor,
         ):
             write_all(descriptor, data, position)
@@ -132,7 +149,7 @@ class LocalRegion:
         start -= start % mmap.PAGESIZE
         if self._map is None or end <= start:
             return
-        with typed_errors(self.path, "advise"):
+        with TypedErrors(self.path, "advise"):
             self._map.advise_will_need(start, end - start)
 
     def is_resident(self, start: int, size: int) -> bool:
@@ -155,7 +172,7 @@ class LocalRegion:
         """Read a range into memory, waiting for the disk without the interpreter's lock."""
         end = min(start + size, self.size)
         chunk = memoryview(bytearray(min(_LOAD_CHUNK_SIZE, max(end - start, 0))))
-        with typed_errors(self.path, "read"), self._using_descriptor() as descriptor:
+        with TypedErrors(self.path, "read"), self._using_descriptor() as descriptor:
             while start < end:
                 count = os.preadv(descriptor, [chunk[: end - start]], start)
                 if count == 0:
@@ -165,7 +182,7 @@ class LocalRegion:
     def data_ranges(self, start: int) -> Iterator[tuple[int, int]]:
         """Yield the ranges from ``start`` on that are not holes of the file."""
         while start < self.size:
-            with typed_errors(self.path, "seek data"), self._using_descriptor() as descriptor:
+            with TypedErrors(self.path, "seek data"), self._using_descriptor() as descriptor:
                 try:
                     begin = os.lseek(descriptor, start, os.SEEK_DATA)
                 except OSError as error:

@@ -2,6 +2,7 @@
 
 __all__ = [
     "cold_reads",
+    "entered_records",
     "message_filter",
     "store_reader",
 ]

@@ -140,11 +140,9 @@ class QueueCleaner:
         self._dispatcher = dispatcher
         self._unsynced = UnsyncedRemovals(queues, dispatcher, durability)
 
-    def clean_unused_topics(
-        self, live: Collection[str], *, known: TopicsKnown | None = None
-    ) -> int:
+    def clean_unused_topics(self, live: Collection[str]) -> int:
         """Destroy the queues of topics that are not in ``live``; return how many topics."""
-        return len(_synced(self.forget_unused_topics(live.__contains__, known=known)).topics)
+        return len(_synced(self.forget_unused_topics(live.__contains__)).topics)
 
     def forget_unused_topics(
         self,

@@ -76,6 +76,9 @@ ADVANCE_MS: Final = 100
 UNDISPATCHED_MS: Final = 10
 """How soon to look again while messages are not in their queues yet."""
 
+CANCELLED_COUNT_MAX: Final = 100_000
+"""Messages that may be cancelled of those that are due at one time; further ones are delivered."""
+
 ROLL_LOOK_MS: Final = 1000
 """How often it is looked whether there are such."""
 
@@ -294,7 +297,10 @@ class WaitingDelivery:
             self._cancelled = {}
         else:
             due_ms = due_ms_of(head[0])
-            self._cancelled = {name: due for name, due in self._cancelled.items() if due >= due_ms}
+            # They came in the order of their times.
+            if next(iter(self._cancelled.values())) < due_ms:
+                kept = ((name, due) for name, due in self._cancelled.items() if due >= due_ms)
+                self._cancelled = dict(kept)
 
     def _deliver(self, key: int, queue: WaitingQueue) -> bool:
         """Deliver the message of a key; return whether it is done, one way or another."""
@@ -302,7 +308,7 @@ class WaitingDelivery:
             record = self._read(queue.queue_id, offset_of(key))
             cancelled_id = record.properties.get(TIMER_CANCELLED_ID)
             if cancelled_id:
-                self._cancelled[_name_of(record, cancelled_id)] = due_ms_of(key) + 1
+                self._cancel(_name_of(record, cancelled_id), queue, key)
                 return True
             message_id = record.properties.get(UNIQ_KEY, "")
             if self._cancelled and _name_of(record, message_id) in self._cancelled:
@@ -317,6 +323,15 @@ class WaitingDelivery:
             return self._rest_until is None
         self.delivered_count += 1
         return True
+
+    def _cancel(self, name: str, queue: WaitingQueue, key: int) -> None:
+        self._cancelled.pop(name, None)
+        if len(self._cancelled) >= CANCELLED_COUNT_MAX:
+            self._forget_cancelled()
+        if len(self._cancelled) < CANCELLED_COUNT_MAX:
+            self._cancelled[name] = due_ms_of(key) + 1
+        else:
+            self._skip(queue, key, f"more than {CANCELLED_COUNT_MAX} are cancelled at one time")
 
     def _try_put(self, message: PutMessage, queue: WaitingQueue, key: int) -> int | None:
         """Put a message and return its physical offset, None if it was refused.

@@ -2,14 +2,22 @@
 
 Spark starts a process for each step of planning a read of a Python source.  `python_daemon` does
 not reach these; they would compile PySpark from its zip each, more than half of what they cost.
+The data source is loaded before they fork, as `python_daemon` does it.
 """
 
 import contextlib
+import gc
 import sys
+from importlib import import_module
+from importlib.machinery import PathFinder
 
-if any(entry.endswith("pyspark.zip") for entry in sys.path):
-    # A Python of a cluster may be without FlintMQ.
+# As `installed_first` has it, which a Python of a cluster may be without.
+_others = [entry for entry in sys.path if not entry.endswith("pyspark.zip")]
+if len(_others) < len(sys.path) and PathFinder.find_spec("pyspark", _others) is not None:
+    sys.path[:] = _others
+
+if sys.orig_argv[1:3] == ["-m", "pyspark.daemon"]:
     with contextlib.suppress(ImportError):
-        from flintmq.spark.python_daemon import installed_first
-
-        sys.path[:] = installed_first(sys.path)
+        import_module("flintmq.spark.source")
+        # PySpark looks for garbage after each step.
+        gc.freeze()
