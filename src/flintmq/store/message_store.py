@@ -391,11 +391,9 @@ class MessageStore:
 
     # -- maintenance -------------------------------------------------------------------------
 
-    def clean_unused_topics(
-        self, live: Collection[str], *, known: TopicsKnown | None = None
-    ) -> int:
+    def clean_unused_topics(self, live: Collection[str]) -> int:
         """Destroy the queues of topics that are not in ``live``; return how many topics."""
-        return self._cleaner.clean_unused_topics(live, known=known)
+        return self._cleaner.clean_unused_topics(live)
 
     def forget_unused_topics(
         self, is_live: Callable[[str], bool], *, first: str = "", known: TopicsKnown | None = None
@@ -438,6 +436,7 @@ class MessageStore:
         info = self.statistics.runtime_info()
         info["commitLogMinOffset"] = str(self.log.min_offset)
         info["commitLogMaxOffset"] = str(self.log.readable_end)
+        info["commitLogEndOffset"] = str(self.log.end_offset)
         info["dispatchMaxBuffer"] = str(self.dispatcher.waiting_max)
         info["dispatchBehindBytes"] = str(self.dispatcher.behind)
         info["remainHowManyDataToFlush"] = str(self.flusher.unflushed_bytes)

@@ -20,6 +20,7 @@ from flintmq.format.stored.record import decode_record
 from flintmq.model.message import MessageBatch
 from flintmq.offline.findings import Kind
 from flintmq.offline.layout import SizeOptions, find_store
+from flintmq.remoting.fair_turns import finish
 from flintmq.store.config import BrokerRole, FlushMode
 from flintmq.store.upkeep.queue_cleaning import TopicsKnown
 from flintmq.testing import ROOT
@@ -74,7 +75,7 @@ class LaggingPair(Simulation):
         self.removed = ""
         """The topic that is being deleted."""
         self.slave_live: set[str] = set()
-        self.slave_known = TopicsKnown(0, 0)
+        self.slave_known = TopicsKnown((), 0, 0)
         """The topics that the slave was told, and when that was."""
         self.deletions = self.cleanings = self.full_disks = self.promotions = 0
 
@@ -171,12 +172,7 @@ class LaggingPair(Simulation):
         try:
             next(self.removal)
         except StopIteration as finished:
-            forgotten: ForgottenQueues = finished.value
-            if forgotten.unsynced.has_waiting:
-                forgotten.unsynced.flush()
-                for _ in forgotten.unsynced.pass_waiting():
-                    pass
-            forgotten.sync()
+            _make_durable(finished.value)
             self._end_deletion()
 
     def _end_deletion(self) -> None:
@@ -191,14 +187,23 @@ class LaggingPair(Simulation):
         if connection is None or slave is None or self.master.store is None:
             return
         if connection.master.is_joined:
+            master = self.master.store
+            gone = {
+                (queue.topic, queue.queue_id)
+                for queue in slave.queues
+                if master.queues.get(queue.topic, queue.queue_id) is None
+            }
             self.slave_live = set(self.live)
-            self.slave_known = TopicsKnown(slave.log.end_offset, self.master.store.log.readable_end)
+            self.slave_known = TopicsKnown(gone, slave.log.end_offset, master.log.end_offset)
 
     def slave_cleans(self) -> None:
         """Have the slave clean up after the topics that it does not know."""
         if self.slave.store is not None:
             self.cleanings += 1
-            self.slave.store.clean_unused_topics(self.slave_live, known=self.slave_known)
+            is_live = self.slave_live.__contains__
+            _make_durable(
+                finish(self.slave.store.forget_unused_topics(is_live, known=self.slave_known))
+            )
 
     def slave_cleans_expired(self) -> None:
         """Have the slave clean up queues that have no message any more."""
@@ -338,3 +343,12 @@ class LaggingPair(Simulation):
         slave.config = replace(slave.config, broker_role=BrokerRole.ASYNC_MASTER, broker_id=0)
         slave.restart()
         self.judge_at_rest(slave, slave.store)
+
+
+def _make_durable(forgotten: ForgottenQueues) -> None:
+    """Make a removal durable as a broker does."""
+    if forgotten.unsynced.has_waiting:
+        forgotten.unsynced.flush()
+        for _ in forgotten.unsynced.pass_waiting():
+            pass
+    forgotten.sync()

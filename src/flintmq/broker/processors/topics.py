@@ -171,14 +171,12 @@ class TopicProcessor:
         try:
             if replica is None:
                 raise RefusedError(ResponseCode.SYSTEM_ERROR, f"{_OF_THE_MASTER}: none is followed")
-            names, known = await replica.known_topics()
+            known = await replica.known_topics()
         except (FlintError, TimeoutError) as error:
             reason = str(error) or "it is too far behind"
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"{_OF_THE_MASTER}: {reason}") from error
         await self._forget(
-            self._context.store.forget_unused_topics(
-                lambda topic: topic in names or topic in topics, known=known
-            )
+            self._context.store.forget_unused_topics(topics.__contains__, known=known)
         )
         return Answer()
 

@@ -283,8 +283,8 @@ class Replica:
         """
         await self._sync.run(self._master, is_same=self._is_master_followed)
 
-    async def known_topics(self) -> tuple[frozenset[str], TopicsKnown]:
-        """Take over the tables of the master now; return its topics, and what that tells.
+    async def known_topics(self) -> TopicsKnown:
+        """Take over the tables of the master, and ask it for the queues of topics that it lacks.
 
         It waits until this slave has dispatched what its master had then.  FlintError if the master
         does not answer, or is not followed; TimeoutError if this slave is too far behind.
@@ -293,13 +293,19 @@ class Replica:
             raise OtherLogError("no master is followed")
         before = self._log.end
         await self.sync_now()
-        names = frozenset(topic.name for topic in self._sync.topics)
-        after = (await self._sync.log_range(self._master)).end
+        topics, gone = self._sync.topics, set[tuple[str, int]]()
+        for queue in list(self._store.queues):
+            # While a topic is being deleted it may be made again, and keep some of its queues.
+            if queue.topic not in topics and not await self._sync.queue_end(
+                self._master, queue.topic, queue.queue_id
+            ):
+                gone.add((queue.topic, queue.queue_id))
+        after = await self._sync.appended_end(self._master)
         async with asyncio.timeout(CATCH_UP_S):
             while self._store.dispatcher.offset < after:
                 self._has_dispatched.clear()
                 await self._has_dispatched.wait()
-        return names, TopicsKnown(before, after)
+        return TopicsKnown(gone, before, after)
 
     def _is_master_followed(self) -> bool:
         """Whether the master has the log of this slave; one without a log has nothing to lose.

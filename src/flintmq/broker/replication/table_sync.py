@@ -17,6 +17,7 @@ from flintmq.format.wire.bodies.dialect import BodyError, Members, loads_body
 from flintmq.format.wire.bodies.groups import group_table_from_json
 from flintmq.format.wire.bodies.topics import topic_table_from_json
 from flintmq.format.wire.codes import RequestCode, ResponseCode
+from flintmq.format.wire.headers.offsets import OffsetResponse, QueueBoundRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from flintmq.broker.tables.group_table import GroupTable
     from flintmq.broker.tables.offset_table import OffsetTable
     from flintmq.broker.tables.topic_table import TopicTable
+    from flintmq.format.wire.command import Command
+    from flintmq.format.wire.headers.codec import Header
     from flintmq.remoting import RemotingClient
     from flintmq.remoting.fair_turns import FairTurns, Steps
 
@@ -90,11 +93,34 @@ class TableSync:
         # A Java broker begins an empty log at -1.
         return MasterRange(max(start, 0), max(end, 0))
 
+    async def appended_end(self, master: str) -> int:
+        """Return where the master's log ends with what its disk does not have yet.
+
+        A Java master does not tell more than what its slaves may have.
+        """
+        info = Members(
+            await self._ask(master, RequestCode.GET_BROKER_RUNTIME_INFO), "runtime info"
+        ).table("table")
+        try:
+            return int(info.get("commitLogEndOffset", info["commitLogMaxOffset"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise BodyError("runtime info without the end of the log") from error
+
+    async def queue_end(self, master: str, topic: str, queue_id: int) -> int:
+        """Return where a queue of the master ends, 0 if there is none."""
+        header = QueueBoundRequest(topic=topic, queue_id=queue_id)
+        answer = await self._call(master, RequestCode.GET_MAX_OFFSET, header)
+        return OffsetResponse.decode(answer.ext_fields).offset
+
     async def _ask(self, master: str, code: RequestCode) -> Any:
-        answer = await self._client.call(master, code, timeout_ms=TIMEOUT_MS)
+        answer = await self._call(master, code)
+        return loads_body(answer.body) if answer.body else {}
+
+    async def _call(self, master: str, code: RequestCode, header: Header | None = None) -> Command:
+        answer = await self._client.call(master, code, header, timeout_ms=TIMEOUT_MS)
         if answer.code != ResponseCode.SUCCESS:
             raise BodyError(f"{code.name} was answered with {answer.code}: {answer.remark}")
-        return loads_body(answer.body) if answer.body else {}
+        return answer
 
 
 def _merge(table: OffsetTable, offsets: Any) -> Steps[None]:

@@ -31,14 +31,16 @@ STEP_UNMADE: Final = 1024
 
 
 class TopicsKnown(NamedTuple):
-    """What a slave knows of the log when it has asked its master for topics.
+    """What a slave knows of queues when it has asked its master for them.
 
-    A topic that is none of those may have been deleted, or have been made since.  By its queue
-    alone a slave cannot tell, and messages of a deleted topic may still be on their way.
+    A topic that the master does not name may have been deleted, or have been made since.  By its
+    queue alone a slave cannot tell, and messages of a deleted topic may still be on their way.
     """
 
+    gone: Collection[Queue]
+    """The queues that the master does not have: their next message gets offset 0."""
     before: int
-    """Below this offset all messages were stored before the topics were told."""
+    """Below this offset all messages were stored before the master was asked."""
     after: int
     """From this offset on all messages were stored after that."""
 
@@ -138,11 +140,9 @@ class QueueCleaner:
         self._dispatcher = dispatcher
         self._unsynced = UnsyncedRemovals(queues, dispatcher, durability)
 
-    def clean_unused_topics(
-        self, live: Collection[str], *, known: TopicsKnown | None = None
-    ) -> int:
+    def clean_unused_topics(self, live: Collection[str]) -> int:
         """Destroy the queues of topics that are not in ``live``; return how many topics."""
-        return len(_synced(self.forget_unused_topics(live.__contains__, known=known)).topics)
+        return len(_synced(self.forget_unused_topics(live.__contains__)).topics)
 
     def forget_unused_topics(
         self,
@@ -166,7 +166,9 @@ class QueueCleaner:
             if not is_unused(queue.topic):
                 return False
             return known is None or (
-                queue.max_physical_offset <= known.before and self._dispatcher.offset >= known.after
+                (queue.topic, queue.queue_id) in known.gone
+                and queue.max_physical_offset <= known.before
+                and self._dispatcher.offset >= known.after
             )
 
         # What is readable comes into the queues before they go, and its consumers are told of it.
