@@ -13,9 +13,9 @@ from flintmq.store import dispatch, run_limit
 from tests.kits.replication.lagging_pair import EVENT_COUNT, LaggingPair
 
 SEEDS: Final = range(*map(int, os.environ.get("FLINTMQ_LAGGING_SEEDS", "0:240").split(":")))
-FOUND_BY: Final = (2576, 7122)
+FOUND_BY: Final = (2576, 7122, 12333)
 """Seeds that found a fault: an index file made anew under an old name, and a topic that was made
-again while it was being deleted."""
+again while it was being deleted, once with a master that had not dispatched it."""
 SHARD_COUNT: Final = 4
 
 

@@ -192,6 +192,7 @@ class LaggingPair(Simulation):
                 (queue.topic, queue.queue_id)
                 for queue in slave.queues
                 if master.queues.get(queue.topic, queue.queue_id) is None
+                and master.dispatcher.offset >= slave.log.end_offset
             }
             self.slave_live = set(self.live)
             self.slave_known = TopicsKnown(gone, slave.log.end_offset, master.log.end_offset)

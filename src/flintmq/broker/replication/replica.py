@@ -293,6 +293,8 @@ class Replica:
             raise OtherLogError("no master is followed")
         before = self._log.end
         await self.sync_now()
+        if (await self._sync.progress(self._master))[1] < before:
+            raise OtherLogError("the master has not entered all into its own queues yet")
         topics, gone = self._sync.topics, set[tuple[str, int]]()
         for queue in list(self._store.queues):
             # While a topic is being deleted it may be made again, and keep some of its queues.
@@ -300,7 +302,7 @@ class Replica:
                 self._master, queue.topic, queue.queue_id
             ):
                 gone.add((queue.topic, queue.queue_id))
-        after = await self._sync.appended_end(self._master)
+        after, _ = await self._sync.progress(self._master)
         async with asyncio.timeout(CATCH_UP_S):
             while self._store.dispatcher.offset < after:
                 self._has_dispatched.clear()

@@ -93,16 +93,17 @@ class TableSync:
         # A Java broker begins an empty log at -1.
         return MasterRange(max(start, 0), max(end, 0))
 
-    async def appended_end(self, master: str) -> int:
-        """Return where the master's log ends with what its disk does not have yet.
+    async def progress(self, master: str) -> tuple[int, int]:
+        """Return where the master's log ends, be it not on its disk yet, and what is dispatched.
 
-        A Java master does not tell more than what its slaves may have.
+        A Java master does not tell more of its log than its slaves may have.
         """
         info = Members(
             await self._ask(master, RequestCode.GET_BROKER_RUNTIME_INFO), "runtime info"
         ).table("table")
         try:
-            return int(info.get("commitLogEndOffset", info["commitLogMaxOffset"]))
+            end = int(info.get("commitLogEndOffset", info["commitLogMaxOffset"]))
+            return end, end - int(info["dispatchBehindBytes"])
         except (KeyError, TypeError, ValueError) as error:
             raise BodyError("runtime info without the end of the log") from error
 
