@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flintmq.format.java import key_prefix_hash
-from flintmq.format.stored.index_file import file_size, key_text_hash
+from flintmq.format.stored.index_file import HEADER_SIZE, SLOT_SIZE, file_size, key_text_hash
 from flintmq.store.append_group.group_keys import GroupKeys
 from flintmq.store.errors import DiskFullError, FlushFailedError
 from flintmq.store.views.key_index import IndexedMessage, KeyIndex
@@ -290,6 +290,42 @@ def test_a_cut_file_is_as_if_the_rest_had_never_been_added(
         assert bytes(index.files[0].view) == bytes(expected.files[0].view)
     assert index.files[0].count == count
     assert entries_of(index) == [number * 100 for number in range(count - 1)]
+
+
+@pytest.mark.parametrize("written", range(0, HEADER_SIZE, 4))
+@pytest.mark.parametrize("torn_slot", [None, 0, 1])
+def test_a_cut_mends_a_header_and_a_slot_that_were_being_written(
+    files: SimulatedFiles, written: int, torn_slot: int | None
+) -> None:
+    times = {number * 100 + 100: STORE_MS + number * 1000 for number in range(4)}
+    index = make(files, slots=2)
+    index.insert([one(at, f"k{at}", time=time) for at, time in times.items()])
+    expected, expected_header = bytes(index.files[0].view), header(index.files[0])
+    index.close()
+    (entry,) = files.list(DIRECTORY)
+    data = bytearray(files.read(DIRECTORY / entry.name))
+    # So it is amid `struct.pack_into`: all bytes are zero, then one field follows the other.
+    data[written:HEADER_SIZE] = bytes(HEADER_SIZE - written)
+    if torn_slot is not None:
+        at = HEADER_SIZE + torn_slot * SLOT_SIZE
+        data[at : at + SLOT_SIZE] = bytes(SLOT_SIZE)
+    files.write(DIRECTORY / entry.name, bytes(data))
+    index = make(files, slots=2)
+    assert index.load() == []
+    index.files[0].cut(len(times) + 1, times.__getitem__)
+    assert header(index.files[0]) == expected_header
+    assert bytes(index.files[0].view)[HEADER_SIZE:] == expected[HEADER_SIZE:]
+
+
+def test_a_cut_keeps_the_begin_of_a_file_whose_first_record_has_expired(
+    files: SimulatedFiles,
+) -> None:
+    times = {100: 0, 200: STORE_MS + 1000}
+    index = make(files, slots=2)
+    index.insert([one(100, "a", time=STORE_MS), one(200, "b", time=times[200])])
+    before = header(index.files[0])
+    index.files[0].cut(3, times.__getitem__)
+    assert header(index.files[0]) == before
 
 
 def test_entries_below_an_offset_are_counted(index: KeyIndex) -> None:

@@ -85,8 +85,12 @@ class IndexHeader(NamedTuple):
         return HEADER.pack(*self)
 
     def pack_into(self, target: bytearray | memoryview, position: int = 0) -> None:
-        """Write this header over the HEADER_SIZE bytes that start at ``position``."""
-        HEADER.pack_into(target, position, *self)
+        """Write this header over the HEADER_SIZE bytes that start at ``position``.
+
+        It is copied there as a whole: `struct` sets all bytes to zero before it writes the first
+        field, and a process that is killed in between would leave that behind in a mapped file.
+        """
+        target[position : position + HEADER_SIZE] = HEADER.pack(*self)
 
 
 class IndexEntry(NamedTuple):

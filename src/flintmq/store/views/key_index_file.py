@@ -5,6 +5,8 @@ The layout is in ``flintmq.format.stored.index_file``.
 
 from __future__ import annotations
 
+import array
+import sys
 import threading
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
@@ -32,6 +34,7 @@ AHEAD_SIZE: Final = 2 * RESERVE_STEP
 """What is made ready behind a step when a step begins."""
 GROWING_COUNT: Final = 256
 """Entries from which on all slots of a file are made ready: keys come to slots anywhere."""
+_CHUNK_SIZE: Final = 1 << 20
 _read_slot: Final = SLOT.unpack_from
 _write_slot: Final = SLOT.pack_into
 _write_entry: Final = ENTRY.pack_into
@@ -295,30 +298,28 @@ class KeyIndexFile:
     ) -> None:
         """Keep only the entries below number ``count``, as if no other had ever been added.
 
-        Entries from ``count`` on may be torn, so nothing is read from them: slots that lead to
-        them are found by looking at every slot, and get the newest kept entry of their chain by
-        one walk over the kept entries.
+        Entries from ``count`` on may be torn, so nothing is read from them.  Nor is from slots and
+        header: a process may have been killed while it wrote one.  Slots get the newest kept entry
+        of their chain by one walk over the kept entries.
         """
         view, slots = self.view, self.slots
-        newest: dict[int, int] = {}
-        with view[HEADER_SIZE : self.entry_base] as slots_view:
-            for slot, (number,) in enumerate(SLOT.iter_unpack(slots_view)):
-                if number >= count or number < 0:
-                    newest[slot] = 0
+        newest = array.array("i", bytes(slots * SLOT_SIZE))
         first, end = self.entry_base + ENTRY_SIZE, self.entry_base + count * ENTRY_SIZE
         empty_slots = 0
         with view[first:end] as kept:
             for number, (key_hash, _, _, previous) in enumerate(ENTRY.iter_unpack(kept), 1):
-                if key_hash % slots in newest:
-                    newest[key_hash % slots] = number
+                newest[key_hash % slots] = number
                 empty_slots += previous == 0
-        for slot, number in newest.items():
-            SLOT.pack_into(view, HEADER_SIZE + slot * SLOT_SIZE, number)
+        if sys.byteorder == "little":
+            newest.byteswap()
+        _write_changed(view, HEADER_SIZE, memoryview(newest).cast("B"))
         _zero(view, end)
         self.count = count
         self.slot_count = empty_slots if slot_count is None else slot_count
         if count > 1:
-            self.end_offset = self.entry(count - 1)[1]
+            self.begin_offset, self.end_offset = self.entry(1)[1], self.entry(count - 1)[1]
+            # The first record may have expired.
+            self.begin_time = store_time_of(self.begin_offset) or self.begin_time
             self.end_time = store_time_of(self.end_offset)
         self.dirty = True
         self.write_header()
@@ -354,11 +355,17 @@ class KeyIndexFile:
             self.region.close()
 
 
-def _zero(view: memoryview, start: int, chunk: int = 1 << 20) -> None:
+def _write_changed(view: memoryview, start: int, data: memoryview) -> None:
+    """Write ``data`` at ``start``, touching only what is not so already."""
+    for at in range(0, len(data), _CHUNK_SIZE):
+        wanted = data[at : at + _CHUNK_SIZE]
+        with view[start + at : start + at + len(wanted)] as piece:
+            if piece != wanted:
+                piece[:] = wanted
+
+
+def _zero(view: memoryview, start: int) -> None:
     """Zero ``view`` from ``start`` on, touching only what is not zero already."""
-    zeros = bytes(chunk)
-    for at in range(start, len(view), chunk):
-        piece = view[at : at + chunk]
-        if piece != zeros[: len(piece)]:
-            piece[:] = zeros[: len(piece)]
-        piece.release()
+    zeros = memoryview(bytes(_CHUNK_SIZE))
+    for at in range(start, len(view), _CHUNK_SIZE):
+        _write_changed(view, at, zeros[: len(view) - at])
