@@ -40,7 +40,8 @@ ALLOWED: Final = (
     Allowed(
         "admin-.*",
         RequestCode.GET_BROKER_RUNTIME_INFO,
-        r"body\.(brokerActive|timer\w+|getTransferredTps|heldPullCount|longTurn\w+|"
+        r"body\.(brokerActive|timer\w+|getTransferredTps|commitLogEndOffset|"
+        r"heldPullCount|longTurn\w+|"
         r"waitingMessageCount|brokerRole|haListenPort|haSlave\w+|refused\w*|commitLogDiskRatio_.*)",
         "what the tools of 5.x look for, and our own; a path",
     ),

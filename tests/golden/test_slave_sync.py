@@ -34,7 +34,9 @@ class RecordedMaster:
             if line.line["type"] == "response"
         }
 
-    async def call(self, address: str, code: int, *, timeout_ms: int) -> Command:
+    async def call(
+        self, address: str, code: int, header: object = None, *, timeout_ms: int
+    ) -> Command:
         self.asked.append(code)
         return self._answers[code]
 

@@ -436,7 +436,6 @@ class MessageStore:
         info = self.statistics.runtime_info()
         info["commitLogMinOffset"] = str(self.log.min_offset)
         info["commitLogMaxOffset"] = str(self.log.readable_end)
-        info["commitLogEndOffset"] = str(self.log.end_offset)
         info["dispatchMaxBuffer"] = str(self.dispatcher.waiting_max)
         info["dispatchBehindBytes"] = str(self.dispatcher.behind)
         info["remainHowManyDataToFlush"] = str(self.flusher.unflushed_bytes)

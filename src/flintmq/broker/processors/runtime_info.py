@@ -70,6 +70,7 @@ def runtime_info(context: BrokerContext) -> dict[str, str]:
         "timerEnqueueTps": "0",
         "timerDequeueTps": "0",
         # Of FlintMQ itself
+        "commitLogEndOffset": str(store.log.end_offset),
         "heldPullCount": str(context.held.count),
         **context.refused.runtime_info(),
         **context.watchdog.runtime_info(),
