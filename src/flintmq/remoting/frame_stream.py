@@ -298,12 +298,13 @@ class FrameStream(asyncio.Protocol, ABC):
     def connection_lost(self, error: Exception | None) -> None:
         """Let everything go that was kept for the peer, and tell the owner."""
         # What refers to each other is collected late, and a half frame may have megabytes.
+        half_frame = self._decoder.take_pieces()
         self._transport, self._unhandled, self._decoder = None, None, FrameDecoder()
         self._out.clear()
         self._waiting_for_room.clear()
         if self._unread_answers is not None:
             self._unread_answers.forget(self)
-        self._half_frame.note(0)
+        self._half_frame.release(half_frame)
         self.lost.set_result(None)
         self._endpoint.closed(self)
 

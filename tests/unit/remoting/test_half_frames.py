@@ -1,6 +1,8 @@
 """What connections hold of unfinished frames is bounded, one by one and together."""
 
+import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Final
 
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from flintmq.format.wire.command import encode_command
 from flintmq.remoting import Limits, RemotingServer
-from flintmq.remoting.half_frames import HalfFrames
+from flintmq.remoting.half_frames import RELEASED_COUNT, HalfFrames
 from tests.kits.broker.remoting_kit import RawClient, eventually, request, serving
 
 LIMIT: Final = 10_000
@@ -108,3 +110,39 @@ def test_the_total_is_what_is_held_and_never_above_the_limit(
             model[owner] = size
         half_frames.note(owner, size, is_new=is_new)
         assert half_frames.total_size == sum(model.values()) <= 100
+
+
+class Piece(bytes):
+    """Bytes that tell when they are given back."""
+
+    given_back: Callable[[], object]
+
+    def __del__(self) -> None:
+        self.given_back()
+
+
+async def test_a_large_half_frame_is_given_back_a_little_in_each_turn_of_the_loop() -> None:
+    count = 0
+
+    def given_back() -> None:
+        nonlocal count
+        count += 1
+
+    def pieces(number: int) -> list[Piece]:
+        made = [Piece(b"x") for _ in range(number)]
+        for piece in made:
+            piece.given_back = given_back
+        return made
+
+    half_frames = HalfFrames[str](LIMIT, drop=lambda owner, size: None)
+    half_frames.release([])
+    half_frames.release(pieces(RELEASED_COUNT + 1))
+    half_frames.release(pieces(RELEASED_COUNT))
+    counts = []
+    for _ in range(4):
+        counts.append(count)
+        await asyncio.sleep(0)
+    assert counts == [0, RELEASED_COUNT, 2 * RELEASED_COUNT, 2 * RELEASED_COUNT + 1]
+    half_frames.release(pieces(1))
+    await asyncio.sleep(0)
+    assert count == 2 * RELEASED_COUNT + 2

@@ -136,3 +136,20 @@ async def test_what_a_peer_left_unfinished_goes_with_its_connection() -> None:
 
 def partial_frames() -> list[object]:
     return [one for one in gc.get_objects() if isinstance(one, PartialFrame)]
+
+
+async def test_what_a_peer_left_unfinished_is_given_back_piece_by_piece(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wire, released = encode_command(request(1, LARGE)), list[bytes]()
+    async with serving() as server:
+        half_frames = server.half_frames
+        assert half_frames is not None
+        monkeypatch.setattr(half_frames, "release", released.extend)
+        async with RawClient.connect(server.ports[0]) as peer:
+            peer.writer.write(wire[:-1])
+            await eventually(lambda: half_frames.total_size == len(wire) - 1)
+        await eventually(lambda: not server.connections)
+    assert len(released) > 1
+    assert b"".join(released) == wire[:-1]
+    assert half_frames.total_size == 0

@@ -116,6 +116,11 @@ class FrameDecoder:
         """Bytes that were fed and not yet taken as frames."""
         return len(self._buffer) if self._partial is None else self._partial.size
 
+    def take_pieces(self) -> list[bytes]:
+        """Return the pieces of a large frame that is not whole; they are not held any more."""
+        partial, self._partial = self._partial, None
+        return [] if partial is None else partial.take()
+
     def feed(self, chunk: Buffer) -> None:
         """Add bytes received from the peer."""
         if self._failure is None:

@@ -73,7 +73,7 @@ class PartialFrame:
         ``check`` may raise because of what comes before the body, which is not joined then.
         """
         assert self.is_whole
-        pieces = self._take()
+        pieces = self.take()
         head: list[bytes] = []
         missing, number = self._body_at, 0
         for number, piece in enumerate(pieces):
@@ -95,9 +95,10 @@ class PartialFrame:
 
     def joined(self, chunk: bytes) -> bytes:
         """Return what is there and a chunk behind it; nothing is held then."""
-        return b"".join([*self._take(), chunk])
+        return b"".join([*self.take(), chunk])
 
-    def _take(self) -> list[bytes]:
+    def take(self) -> list[bytes]:
+        """Return what is there, piece by piece; nothing is held then."""
         self._end_tail()
         pieces, self._pieces = self._pieces, []
         return pieces
