@@ -54,7 +54,10 @@ def test_a_name_lasts_as_long_as_its_block(spark: SparkSession) -> None:
     assert context.getLocalProperty("spark.job.description") == before
 
 
-@pytest.mark.parametrize("error", [Py4JError("no such stage"), Py4JNetworkError("Java is gone")])
+@pytest.mark.parametrize(
+    "error",
+    [Py4JError("no such stage"), Py4JNetworkError("Java is gone"), ConnectionRefusedError()],
+)
 def test_where_spark_cannot_tell_no_stage_runs(error: Exception) -> None:
     def ask() -> None:
         raise error

@@ -14,7 +14,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from flintmq.cli.pipeline.job_progress import say_start, task_progress
-from flintmq.spark.runtime.failures import LoggedError
 from flintmq.spark.runtime.java_runtime import end_java
 from flintmq.spark.runtime.session_settings import SessionSettings
 
@@ -48,8 +47,8 @@ def ended_by_sigterm() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, end)
     try:
         yield
-    except LoggedError:
-        # Java has ended as well, and what fails on the way out is no failure.
+    except Exception:
+        # Java was told to end as well, and whatever fails on the way out is no failure.
         if is_ended:
             raise SystemExit(SIGNAL_EXIT + signal.SIGTERM) from None
         raise

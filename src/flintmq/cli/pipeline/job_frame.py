@@ -102,7 +102,7 @@ def job_command(name: str) -> Callable[[Callable[..., JobOutcome]], click.Comman
             except SessionError as error:
                 raise click.UsageError(printable(str(error))) from error
             job = Job(name=name, settings=settings, is_json=form == "json")
-            with _told_shortly():
+            with told_shortly():
                 outcome = do_job(job=job, **options)
             _tell(outcome, is_json=job.is_json)
             return outcome.exit_code(accepts_loss=accept_loss)
@@ -138,7 +138,7 @@ def _noted_interrupts() -> Iterator[threading.Event]:
 
 
 @contextmanager
-def _told_shortly() -> Iterator[None]:
+def told_shortly() -> Iterator[None]:
     """Turn what the user has caused, by wrong usage or by Ctrl-C, into an error of one line."""
     try:
         with _noted_interrupts() as interrupted:
@@ -147,6 +147,11 @@ def _told_shortly() -> Iterator[None]:
             except LoggedError:
                 # Java gets the signal too, and a call to it may fail before we hear of it.
                 if interrupted.wait(_SIGNAL_SECONDS):
+                    raise KeyboardInterrupt from None
+                raise
+            except Exception:
+                # A call to Java that was interrupted leaves its answer to the next one.
+                if interrupted.is_set():
                     raise KeyboardInterrupt from None
                 raise
     except KeyboardInterrupt as error:

@@ -29,6 +29,8 @@ Which = Callable[[str], str | None]
 
 _processes: Final[set["subprocess.Popen[bytes]"]] = set()
 """The Java processes of the jobs of this process; there is one at most."""
+_ending: Final[set["subprocess.Popen[bytes]"]] = set()
+"""Those that were told to end."""
 
 
 class JavaRuntimeError(FlintError):
@@ -43,6 +45,12 @@ def known_java(process: "subprocess.Popen[bytes]") -> Iterator[None]:
         yield
     finally:
         _processes.discard(process)
+        _ending.discard(process)
+
+
+def is_ending(process: "subprocess.Popen[bytes]") -> bool:
+    """Whether a Java process was told to end: what it answers is in disorder then."""
+    return process in _ending
 
 
 def end_java() -> None:
@@ -52,6 +60,7 @@ def end_java() -> None:
     once more, behind the call that was interrupted.
     """
     for process in list(_processes):
+        _ending.add(process)
         process.terminate()
 
 

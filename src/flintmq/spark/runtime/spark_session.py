@@ -30,7 +30,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from flintmq.spark.runtime.failures import LoggedError, reason_of
-from flintmq.spark.runtime.java_runtime import known_java, require_java
+from flintmq.spark.runtime.java_runtime import is_ending, known_java, require_java
 from flintmq.spark.runtime.session_settings import SessionError, SessionSettings, is_local
 from flintmq.spark.runtime.shipping import ship, ship_modules
 
@@ -177,14 +177,17 @@ def _stop_by(stop: Callable[[], None], context: SparkContext) -> None:
 
     Whatever the job had to do is done by then, or has failed with an error of its own.
     """
-    if not _is_java_running(context):
+    java = _java_of(context)
+    if is_ending(java):
+        _end_java(java)
+    if java.poll() is not None:
         return
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # PySpark wonders where Java is.
             stop()
     except (Py4JError, OSError):
-        _end_java(_java_of(context))
+        _end_java(java)
 
 
 def _accumulators_of(context: SparkContext) -> socketserver.BaseServer:

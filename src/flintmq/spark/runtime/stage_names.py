@@ -50,7 +50,7 @@ def running_stages(context: SparkContext) -> list[RunningStage]:
         stages = [listed.apply(number) for number in range(listed.size())]
         # A stage that waits for its turn is listed already, and has no name yet.
         return [_running(stage) for stage in stages if str(stage.status()) == _ACTIVE]
-    except Py4JError:
+    except (Py4JError, OSError):
         return []
 
 
