@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-BATCH_COUNT_MAX: Final = 256
+BATCH_COUNT_MAX: Final = 128
 """Requests put into the views together: keys are hashed in batches."""
 
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from flintmq.store.log.dispatch_request import DispatchRequest
 
-RUN_COUNT_MAX: Final = 512
-RUN_KEY_COUNT_MAX: Final = 4096
+RUN_COUNT_MAX: Final = 128
+RUN_KEY_COUNT_MAX: Final = 1024
 """Records that one run dispatches where the owner has others to serve, and their keys; one record
 may have more keys."""
 GROUP_KEY_COUNT_MAX: Final = 8192
