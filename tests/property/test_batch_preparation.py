@@ -1,8 +1,7 @@
 """A batch that is prepared in steps, with puts between them, gives the bytes of one put at once."""
 
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
@@ -13,9 +12,8 @@ from flintmq.format.stored.batch import BatchItem, encode_batch
 from flintmq.model.message import MessageBatch, PutMessage
 from flintmq.store.appending import batch_preparation
 from flintmq.store.appending.batch_preparation import PreparedBatch
-from flintmq.store.config import StoreConfig
 from flintmq.store.message_store import MessageStore
-from flintmq.testing import ManualClock
+from tests.kits.store.plain_store import opened_without_machine_code
 
 HOST: Final = b"\x7f\0\0\1\0\0\x2a\x9f"
 IPV6_HOST: Final = bytes(range(16)) + b"\0\0\x2a\x9f"
@@ -45,17 +43,8 @@ batches = st.builds(
 )
 
 
-@contextmanager
-def opened(root: Path) -> Iterator[MessageStore]:
-    config = StoreConfig(
-        root=root,
-        commit_log_file_size=1 << 16,
-        hash_slot_count=100,
-        index_entry_count=1000,
-        machine_code=False,
-    )
-    with MessageStore.open(config, clock=ManualClock(1_800_000_000_000), background=False) as store:
-        yield store
+def opened(root: Path) -> AbstractContextManager[MessageStore]:
+    return opened_without_machine_code(root, log_file_size=1 << 16)
 
 
 def message(number: int) -> PutMessage:

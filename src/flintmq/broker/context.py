@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from flintmq.broker.waiting.late_sends import LateSends
     from flintmq.broker.waiting.packed_sends import PackedSends
     from flintmq.format.stored.record import Record
-    from flintmq.remoting.fair_turns import FairTurns, Steps
+    from flintmq.model.steps import Steps
+    from flintmq.remoting.fair_turns import FairTurns
     from flintmq.remoting.peer import Peer
     from flintmq.remoting.refusal_counts import RefusalCounts
     from flintmq.remoting.request_latencies import RequestLatencies

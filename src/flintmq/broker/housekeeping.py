@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from flintmq.broker.context import BrokerContext
     from flintmq.broker.turn_watchdog import TurnWatchdog
-    from flintmq.remoting.fair_turns import Steps
+    from flintmq.model.steps import Steps
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ comparison that makes no sense is reported rather than the mistake behind it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, Protocol, Self, cast
 
 from lark import Lark, Token, Transformer
@@ -19,6 +19,7 @@ from flintmq.filter.errors import SqlFilterError
 from flintmq.filter.grammar import GRAMMAR, JAVA_NAMES
 from flintmq.filter.java_places import escaped, lexical_error, place_of
 from flintmq.filter.nodes import BooleanConstant, IsNull, Negation, Node, Property
+from flintmq.model.steps import Steps
 
 _JAVA_PARSE_ERROR: Final = "org.apache.rocketmq.filter.parser.ParseException: "
 _JAVA_TOKEN_ERROR: Final = "org.apache.rocketmq.filter.parser.TokenMgrError: "
@@ -58,7 +59,7 @@ class Parsed(NamedTuple):
     end: int | None
 
 
-def parse(units: str) -> Generator[None, None, Parsed]:
+def parse(units: str) -> Steps[Parsed]:
     """Parse an expression, given as `java_places.java_units`; SqlFilterError if it is none.
 
     It may be interrupted where it yields.

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 from flintmq.filter.errors import EvaluationError, SqlFilterError
 from flintmq.filter.java_places import java_units
+from flintmq.model.steps import finish
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from flintmq.filter.nodes import Node, Properties, Value
+    from flintmq.model.steps import Steps
 
 LENGTH_MAX: Final = 8192
 """Characters of an expression."""
@@ -46,16 +46,10 @@ class CompiledExpression:
 
 def compile_sql(text: str) -> CompiledExpression:
     """Compile an expression; SqlFilterError with RocketMQ's remark if it is wrong."""
-    steps = compile_in_steps(text)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as finished:
-            compiled: CompiledExpression = finished.value
-            return compiled
+    return finish(compile_in_steps(text))
 
 
-def compile_in_steps(text: str) -> Generator[None, None, CompiledExpression]:
+def compile_in_steps(text: str) -> Steps[CompiledExpression]:
     """Do what `compile_sql` does, and yield wherever it may be interrupted."""
     if len(text) > LENGTH_MAX:
         raise SqlFilterError(

@@ -28,6 +28,7 @@ __all__ = [
     "message_queue",
     "property_names",
     "routes",
+    "steps",
     "subscription",
     "topic_config",
     "topics",

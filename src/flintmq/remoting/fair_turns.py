@@ -17,14 +17,13 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Hashable
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Hashable
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from flintmq.model.steps import Steps
 
 _T = TypeVar("_T")
 _NEVER: Final = -math.inf
-Steps: TypeAlias = Generator[None, None, _T]
-"""Work that may be interrupted where it yields, and returns its result."""
-
 TURN_MS: Final = 8.0
 """Time for requests in one turn of the loop."""
 SLICE_MS: Final = 2.0
@@ -232,13 +231,3 @@ class _SlicedWork(Generic[_T]):
             turns.end(self._name)
         turns.postponed_count += 1
         return False
-
-
-def finish(steps: Steps[_T]) -> _T:
-    """Do work in one go, where nobody else has to be served."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as finished:
-            result: _T = finished.value
-            return result

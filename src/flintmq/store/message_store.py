@@ -17,11 +17,12 @@ from flintmq.store.results import PutStatus
 from flintmq.store.upkeep.services import Service
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from types import TracebackType
 
     from flintmq.format.stored.record import Record
     from flintmq.model.message import PutMessage
+    from flintmq.model.steps import Steps
     from flintmq.store.append_group.sends import AppendGroup, AppendPosition, Sends
     from flintmq.store.appending.batch_preparation import PreparedBatch
     from flintmq.store.appending.group_appender import NotAppended
@@ -193,9 +194,7 @@ class MessageStore:
         """Append all messages of a batch, or none."""
         return self._writer.put_batch(batch)
 
-    def prepare_batch(
-        self, batch: MessageBatch
-    ) -> Generator[None, None, PreparedBatch | PutResult]:
+    def prepare_batch(self, batch: MessageBatch) -> Steps[PreparedBatch | PutResult]:
         """Make a large batch ready to be put, in steps; see `StoreWriter.prepare_batch`."""
         return self._writer.prepare_batch(batch)
 
@@ -381,7 +380,7 @@ class MessageStore:
 
     def key_offsets(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
-    ) -> Generator[None, None, list[int]]:
+    ) -> Steps[list[int]]:
         """Return where the records of a key are; an owner with others to serve may interrupt it.
 
         ``reader.records_at`` then has what `query` returns.
@@ -397,14 +396,14 @@ class MessageStore:
 
     def forget_unused_topics(
         self, is_live: Callable[[str], bool], *, first: str = "", known: TopicsKnown | None = None
-    ) -> Generator[None, None, ForgottenQueues]:
+    ) -> Steps[ForgottenQueues]:
         """Remove the queues of topics that are not live, those of ``first`` before others.
 
         It may be interrupted; ``sync`` of what it returns makes the removal durable, in any thread.
         """
         return self._cleaner.forget_unused_topics(is_live, first=first, known=known)
 
-    def forget_expired_queues(self) -> Generator[None, None, ForgottenQueues]:
+    def forget_expired_queues(self) -> Steps[ForgottenQueues]:
         """Remove queues whose every record is gone, in the same way."""
         return self._cleaner.forget_expired_queues()
 

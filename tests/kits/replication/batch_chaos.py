@@ -30,7 +30,7 @@ from tests.kits.processes.broker_process import (
     OurNamesrv,
     wait_for_same_logs,
 )
-from tests.kits.replication.chaos import stop_for_a_while
+from tests.kits.replication.pair_faults import Pair, kill
 from tests.kits.store.verified import problems_in
 
 if TYPE_CHECKING:
@@ -139,19 +139,16 @@ def run_batches(directory: Path, seed: int, fault_count: int) -> list[str]:
             ) as slave:
                 load = Load(f"127.0.0.1:{master.port}", rng)
                 faults += [rng.choice(FAULTS) for _ in range(fault_count)]
-                asyncio.run(_under_faults(load, master, slave, stream, faults[1:]))
+                asyncio.run(_under_faults(load, Pair(master, slave, stream), faults[1:]))
                 wait_for_same_logs(master.store, slave.store)
                 if rng.random() < 0.5:
-                    slave.kill()  # In the middle of its dispatch, maybe; the next start goes on.
-                    slave.start()
+                    kill(slave)  # In the middle of its dispatch, maybe; the next start goes on.
     for broker in (master, slave):
         assert_delivered(broker.store, load.acknowledged)
     return faults
 
 
-async def _under_faults(
-    load: Load, master: OurBroker, slave: OurBroker, stream: TcpProxy, faults: list[str]
-) -> None:
+async def _under_faults(load: Load, pair: Pair, faults: list[str]) -> None:
     await load.send_some()
     for number, fault in enumerate(faults):
         # A batch is on its way when it comes.
@@ -160,27 +157,10 @@ async def _under_faults(
         if fault == "delete":
             await load.delete_topic()
         else:
-            await asyncio.to_thread(_cause, fault, master, slave, stream)
+            await asyncio.to_thread(pair.cause, fault, 0.5)
         await sending
         await load.send_some()
     await load.close()
-
-
-def _cause(fault: str, master: OurBroker, slave: OurBroker, stream: TcpProxy) -> None:
-    match fault:
-        case "kill master":
-            master.kill()
-            master.start()
-        case "kill slave":
-            slave.kill()
-            slave.start()
-        case "stop slave":
-            stop_for_a_while(slave, 0.5)
-        case "cut":
-            stream.drop_connections()
-        case _:
-            with stream.stall():
-                time.sleep(0.5)
 
 
 def assert_delivered(store: Path, acknowledged: list[SentBatch]) -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import signal
-import time
 from collections import defaultdict
 from pathlib import Path
 from random import Random
@@ -24,6 +21,7 @@ from tests.kits.processes.broker_process import (
 )
 from tests.kits.processes.java_clients import find_clients, scenario_command
 from tests.kits.processes.line_process import Line, LineProcess
+from tests.kits.replication.pair_faults import Pair
 
 CLIENT_VERSION: Final = "4.9.8"
 LEVELS: Final = DelayLevels.parse(DEFAULT_DELAY_LEVELS)
@@ -35,13 +33,6 @@ SETTINGS: Final = {
     "mappedFileSizeCommitLog": 256 << 10,
     "maxMessageSize": 64 << 10,
 }
-
-
-def stop_for_a_while(broker: OurBroker, seconds: float) -> None:
-    """Let a process stand still."""
-    os.kill(broker.pid, signal.SIGSTOP)
-    time.sleep(seconds)
-    os.kill(broker.pid, signal.SIGCONT)
 
 
 def run_pair(directory: Path, seed: int, fault_count: int) -> list[str]:
@@ -67,22 +58,8 @@ def run_pair(directory: Path, seed: int, fault_count: int) -> list[str]:
                         ["kill master", "kill slave", "stop slave", "stop master", "cut", "stall"]
                     )
                     faults.append(fault)
-                    match fault:
-                        case "kill master":
-                            master.kill()
-                            master.start()
-                        case "kill slave":
-                            slave.kill()
-                            slave.start()
-                        case "stop slave":
-                            stop_for_a_while(slave, rng.choice([0.2, 2.5]))
-                        case "stop master":
-                            stop_for_a_while(master, rng.choice([0.2, 1.0]))
-                        case "cut":
-                            stream.drop_connections()
-                        case _:
-                            with stream.stall():
-                                time.sleep(rng.choice([0.2, 2.5]))
+                    seconds = rng.choice([0.2, 1.0 if fault == "stop master" else 2.5])
+                    Pair(master, slave, stream).cause(fault, seconds)
                 wait_for_progress(load)
                 load.end_input()
                 consumed = load.wait_for("consumed")[0]

@@ -18,9 +18,9 @@ from flintmq.format.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
 from flintmq.format.stored.batch import BatchItem, encode_batch
 from flintmq.format.stored.record import decode_record
 from flintmq.model.message import MessageBatch
+from flintmq.model.steps import finish
 from flintmq.offline.findings import Kind
 from flintmq.offline.layout import SizeOptions, find_store
-from flintmq.remoting.fair_turns import finish
 from flintmq.store.config import BrokerRole, FlushMode
 from flintmq.store.upkeep.queue_cleaning import TopicsKnown
 from flintmq.testing import ROOT
@@ -29,8 +29,9 @@ from tests.kits.store.admin_workload import read_to_end
 from tests.kits.store.verified import problems_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
 
+    from flintmq.model.steps import Steps
     from flintmq.store.config import StoreConfig
     from flintmq.store.message_store import MessageStore
     from flintmq.store.upkeep.queue_cleaning import ForgottenQueues
@@ -71,7 +72,7 @@ class LaggingPair(Simulation):
         self.generations: Counter[str] = Counter()
         self.places: dict[bytes, Place] = {}
         """Of each message that was put, by its body."""
-        self.removal: Generator[None, None, ForgottenQueues] | None = None
+        self.removal: Steps[ForgottenQueues] | None = None
         self.removed = ""
         """The topic that is being deleted."""
         self.slave_live: set[str] = set()

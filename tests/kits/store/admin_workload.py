@@ -6,7 +6,7 @@ that reads its queue to the end, at the offset that the answer named.
 """
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final, NamedTuple
@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from flintmq.format.stored.batch import BatchItem, encode_batch
 from flintmq.format.stored.record import decode_record
 from flintmq.model.message import MessageBatch, PutMessage
+from flintmq.model.steps import Steps
 from flintmq.offline.findings import Kind
 from flintmq.store.append_group.sends import Sends, SendTarget
 from flintmq.store.appending.group_appender import NotAppended
@@ -36,7 +37,7 @@ class Removal(NamedTuple):
     """A deletion of a topic, or without one a clean-up of queues, that is done in slices."""
 
     topic: str | None
-    steps: Generator[None, None, ForgottenQueues]
+    steps: Steps[ForgottenQueues]
 
 
 class Acknowledged(NamedTuple):

@@ -23,7 +23,7 @@ from flintmq.format.wire.headers.admin import (
 )
 from flintmq.format.wire.headers.clients import ConsumerGroupRequest, ProducerGroupRequest
 from flintmq.model.message_queue import MessageQueue
-from flintmq.remoting.fair_turns import finish
+from flintmq.model.steps import finish
 from flintmq.settings import read_properties
 from flintmq.store.upkeep.waiting_state import WaitingState
 from tests.kits.broker.broker_kit import START_MS, Wire, consumer, eventually, site

@@ -1,14 +1,14 @@
 """Without machine code large batches are prepared in slices, and nobody is overtaken."""
 
 import asyncio
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from flintmq.broker.waiting import large_batches
+from flintmq.broker.waiting import waiting_sends
 from flintmq.format.compression import CompressionType, compress
 from flintmq.format.stored.batch import BatchItem, encode_batch
 from flintmq.format.sys_flag import COMPRESSED
@@ -18,6 +18,7 @@ from flintmq.format.wire.headers.admin import TopicRequest
 from flintmq.format.wire.headers.offsets import QueueBoundRequest
 from flintmq.format.wire.headers.send import SendMessageResponse
 from flintmq.model.message import MessageBatch
+from flintmq.model.steps import Steps
 from flintmq.remoting.refusal_counts import LARGE_BATCHES
 from flintmq.store.append_group.batch_items import is_large_batch
 from flintmq.store.appending import appender
@@ -40,9 +41,7 @@ class Preparing:
         self.begun = self.under_way = self.most = 0
         self.may_go_on = True
 
-    def __call__(
-        self, batch: MessageBatch, admission: PutAdmission
-    ) -> Generator[None, None, PreparedBatch]:
+    def __call__(self, batch: MessageBatch, admission: PutAdmission) -> Steps[PreparedBatch]:
         self.begun += 1
         self.under_way += 1
         self.most = max(self.most, self.under_way)
@@ -158,7 +157,7 @@ async def test_one_is_prepared_at_a_time(tmp_path: Path) -> None:
 async def test_batches_that_wait_are_bounded_by_size_and_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, most: int
 ) -> None:
-    monkeypatch.setattr(large_batches, name, most)
+    monkeypatch.setattr(waiting_sends, name, most)
     async with preparing_site(tmp_path) as (here, preparing):
         wires = [await begun(await here.client()) for _ in range(3)]
         preparing.may_go_on = False

@@ -21,8 +21,9 @@ from flintmq.format.wire.headers.admin import (
 from flintmq.format.wire.headers.codec import Header
 from flintmq.format.wire.headers.query import QueryMessageRequest
 from flintmq.model.group_config import GroupConfig
+from flintmq.model.steps import Steps, finish
 from flintmq.model.topic_config import TopicConfig
-from flintmq.remoting.fair_turns import FairTurns, Steps, finish
+from flintmq.remoting.fair_turns import FairTurns
 from flintmq.store.run_limit import BATCH_REQUEST_COUNT_MAX, RUN_KEY_COUNT_MAX
 from tests.kits.broker.broker_kit import Site, eventually, send_header, site
 

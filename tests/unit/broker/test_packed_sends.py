@@ -11,7 +11,7 @@ import pytest
 
 from flintmq.broker.processors import send as send_module
 from flintmq.broker.sending import batch_bodies
-from flintmq.broker.waiting import packed_sends
+from flintmq.broker.waiting import packed_sends, waiting_sends
 from flintmq.format.compression import CompressionType, compress
 from flintmq.format.stored.batch import BatchItem, encode_batch
 from flintmq.format.sys_flag import COMPRESSED
@@ -161,7 +161,7 @@ async def test_a_bomb_is_refused_and_its_peer_goes_on(tmp_path: Path) -> None:
 async def test_bodies_that_wait_are_bounded_by_size_and_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, most: int
 ) -> None:
-    monkeypatch.setattr(packed_sends, name, most)
+    monkeypatch.setattr(waiting_sends, name, most)
     async with unpacking_site(tmp_path) as (here, unpacking):
         wires = [await begun(await here.client()) for _ in range(3)]
         unpacking.may_go_on.clear()

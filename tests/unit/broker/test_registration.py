@@ -18,9 +18,10 @@ from flintmq.format.wire.bodies.topics import version_to_json
 from flintmq.format.wire.codes import RequestCode
 from flintmq.format.wire.headers.namesrv import QueryDataVersionResponse
 from flintmq.model.data_version import DataVersion
+from flintmq.model.steps import finish
 from flintmq.model.topic_config import TopicConfig
 from flintmq.remoting import Answer, RefusedError, Request
-from flintmq.remoting.fair_turns import FairTurns, finish
+from flintmq.remoting.fair_turns import FairTurns
 from tests.kits.broker.broker_kit import Site, site
 from tests.kits.broker.remoting_kit import HOST, serving
 

@@ -18,7 +18,7 @@ from flintmq.broker.statistics.broker_statistics import (
     BrokerStatistics,
     GotQueue,
 )
-from flintmq.remoting.fair_turns import finish
+from flintmq.model.steps import finish
 
 
 @pytest.fixture

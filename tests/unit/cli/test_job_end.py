@@ -2,6 +2,8 @@
 
 import os
 import signal
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -30,30 +32,27 @@ def test_sigterm_ends_a_job_so_that_it_tidies_up(tmp_path: Path) -> None:
     assert not scratch.exists()
 
 
-def test_whatever_fails_after_sigterm_is_no_failure() -> None:
+@pytest.mark.parametrize(
+    ("frame", "number", "end"),
+    [
+        (ended_by_sigterm, signal.SIGTERM, SystemExit),
+        (told_shortly, signal.SIGINT, JobInterruptedError),
+    ],
+)
+def test_whatever_fails_after_a_signal_is_no_failure(
+    frame: Callable[[], AbstractContextManager[None]],
+    number: signal.Signals,
+    end: type[BaseException],
+) -> None:
     def job() -> None:
-        with ended_by_sigterm():
+        with frame():
             try:
-                os.kill(os.getpid(), signal.SIGTERM)
+                os.kill(os.getpid(), number)
                 signal.sigtimedwait([], 30)
             finally:
                 raise KeyError("the answer to another call")
 
-    with pytest.raises(SystemExit) as ended:
-        job()
-    assert ended.value.code == 128 + signal.SIGTERM
-
-
-def test_whatever_fails_after_ctrl_c_is_no_failure() -> None:
-    def job() -> None:
-        with told_shortly():
-            try:
-                os.kill(os.getpid(), signal.SIGINT)
-                signal.sigtimedwait([], 30)
-            finally:
-                raise KeyError("the answer to another call")
-
-    with pytest.raises(JobInterruptedError):
+    with pytest.raises(end):
         job()
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from flintmq.format.wire.bodies.dialect import dumps_body, dumps_in_steps
 from flintmq.model.message_queue import MessageQueue
+from tests.kits.counted_steps import counted
 
 queues = st.builds(MessageQueue, st.text(max_size=3), st.text(max_size=3), st.integers(0, 9))
 names = st.one_of(st.text(max_size=4), st.integers(), queues)
@@ -20,13 +21,7 @@ values = st.recursive(
 
 def written(value: Any) -> tuple[bytes, int]:
     """Return the body of a value and in how many steps it was written."""
-    steps, count = dumps_in_steps(value), 0
-    while True:
-        try:
-            next(steps)
-        except StopIteration as finished:
-            return finished.value, count
-        count += 1
+    return counted(dumps_in_steps(value))
 
 
 @given(values)

@@ -11,13 +11,12 @@ from flintmq.format.wire.codes import ResponseCode
 from flintmq.format.wire.command import decode_command, encode_command
 from flintmq.format.wire.frame import FrameDecoder
 from flintmq.format.wire.headers.clients import NoFields
+from flintmq.model.steps import Steps, finish
 from flintmq.remoting import Answer, Connection, Limits, RemotingServer, Request, RequestTable
 from flintmq.remoting.fair_turns import (
     LARGE_HEADER_WEIGHT,
     SLICE_BODY_SIZE,
     FairTurns,
-    Steps,
-    finish,
 )
 from flintmq.remoting.request_table import Shedding
 from tests.kits.broker.hostile_peer import MemoryTransport

@@ -1,7 +1,6 @@
 """A batch is made ready in steps of a bounded size, and refused as it is when put in one go."""
 
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,27 +18,17 @@ from flintmq.store.appending.batch_preparation import (
     PreparedBatch,
 )
 from flintmq.store.appending.group_appender import NotAppended
-from flintmq.store.config import StoreConfig
 from flintmq.store.message_store import MessageStore
 from flintmq.store.results import PutResult, PutStatus
-from flintmq.testing import ManualClock
+from tests.kits.counted_steps import counted
+from tests.kits.store.plain_store import opened_without_machine_code
 
 HOST: Final = bytes((127, 0, 0, 1, 0, 0, 0, 1))
 TINY: Final = BatchItem(0, b"x", b"")
 
 
-@contextmanager
-def opened(root: Path, **more: Any) -> Iterator[MessageStore]:
-    config = StoreConfig(
-        root=root,
-        commit_log_file_size=16 << 20,
-        hash_slot_count=1000,
-        index_entry_count=4000,
-        machine_code=False,
-        **more,
-    )
-    with MessageStore.open(config, clock=ManualClock(1_800_000_000_000), background=False) as store:
-        yield store
+def opened(root: Path) -> AbstractContextManager[MessageStore]:
+    return opened_without_machine_code(root, log_file_size=16 << 20)
 
 
 def as_batch(body: bytes, **more: Any) -> MessageBatch:
@@ -54,24 +43,11 @@ def as_batch(body: bytes, **more: Any) -> MessageBatch:
     return MessageBatch(body=body, **(values | more))
 
 
-def prepared(
-    steps: Generator[None, None, PreparedBatch | PutResult],
-) -> tuple[PreparedBatch | PutResult, int]:
-    """Return what a batch becomes, and between how many steps it was interrupted."""
-    count = 0
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            return done.value, count
-        count += 1
-
-
 def test_a_batch_of_16000_messages_is_prepared_in_as_many_steps_as_it_takes(
     tmp_path: Path,
 ) -> None:
     with opened(tmp_path) as store:
-        ready, steps = prepared(store.prepare_batch(as_batch(encode_batch([TINY] * 16_000))))
+        ready, steps = counted(store.prepare_batch(as_batch(encode_batch([TINY] * 16_000))))
         assert isinstance(ready, PreparedBatch)
         assert steps >= 16_000 // STEP_COUNT_MAX
         assert store.log.end_offset == 0, "nothing has its place yet"
@@ -84,7 +60,7 @@ def test_a_batch_of_16000_messages_is_prepared_in_as_many_steps_as_it_takes(
 def test_few_large_messages_are_prepared_in_steps_by_their_bytes(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         body = encode_batch([BatchItem(0, bytes(STEP_SIZE_MAX), b"")] * 20)
-        _, steps = prepared(store.prepare_batch(as_batch(body)))
+        _, steps = counted(store.prepare_batch(as_batch(body)))
         assert steps >= 20
 
 
@@ -116,7 +92,7 @@ def test_what_is_refused_in_one_go_is_refused_in_steps_with_the_same_words(
     with opened(tmp_path / "a") as at_once, opened(tmp_path / "b") as in_steps:
         expected = at_once.put_batch(as_batch(body, **more))
         assert not expected.ok
-        found, _ = prepared(in_steps.prepare_batch(as_batch(body, **more)))
+        found, _ = counted(in_steps.prepare_batch(as_batch(body, **more)))
         if isinstance(found, PreparedBatch):
             found = in_steps.put_prepared(found)
         assert (found.status, found.reason) == (expected.status, expected.reason)
@@ -126,7 +102,7 @@ def test_what_is_refused_in_one_go_is_refused_in_steps_with_the_same_words(
 def test_a_closed_store_refuses_to_prepare(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         pass
-    found, steps = prepared(store.prepare_batch(as_batch(GOOD)))
+    found, steps = counted(store.prepare_batch(as_batch(GOOD)))
     assert isinstance(found, PutResult)
     assert (found.status, steps) == (PutStatus.SERVICE_NOT_AVAILABLE, 0)
 

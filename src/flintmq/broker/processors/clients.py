@@ -23,10 +23,10 @@ from flintmq.format.wire.headers.clients import (
     UnregisterClientRequest,
 )
 from flintmq.model.message_queue import MessageQueue
+from flintmq.model.steps import finish
 from flintmq.model.topic_config import TopicSysFlag
 from flintmq.model.topics import RETRY_PREFIX
 from flintmq.remoting import Answer, RefusedError, Request
-from flintmq.remoting.fair_turns import finish
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from flintmq.broker.context import BrokerContext
     from flintmq.broker.processors.request_bodies import DecodesBody
     from flintmq.format.wire.bodies.heartbeat import ConsumerData, Heartbeat
+    from flintmq.model.steps import Steps
     from flintmq.model.subscription import Subscription
-    from flintmq.remoting.fair_turns import Steps
 
 GROUPS_AT_ONCE_MAX: Final = 32
 """Groups of a heartbeat that are taken in within one turn of the loop."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from flintmq.broker.context import BrokerContext
-    from flintmq.remoting.fair_turns import Steps
+    from flintmq.model.steps import Steps
 
 
 class GroupProgress:

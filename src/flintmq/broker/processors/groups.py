@@ -34,7 +34,7 @@ from flintmq.remoting import Answer, RefusedError, Request
 if TYPE_CHECKING:
     from flintmq.broker.context import BrokerContext
     from flintmq.broker.tables.client_tables import Client
-    from flintmq.remoting.fair_turns import Steps
+    from flintmq.model.steps import Steps
 
 
 class GroupProcessor:

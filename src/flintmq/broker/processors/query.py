@@ -160,9 +160,11 @@ def bits_text(bitmap: bytes) -> str:
 
 def _keep_topic(pieces: list[Slice], topic: str) -> None:
     """Let go of all records but those of a topic."""
-    kept = [piece for piece in pieces if _is_of(piece, topic)]
+    kept = []
     for piece in pieces:
-        if piece not in kept:
+        if _is_of(piece, topic):
+            kept.append(piece)
+        else:
             piece.release()
     pieces[:] = kept
 

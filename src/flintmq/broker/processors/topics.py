@@ -19,7 +19,7 @@ from flintmq.remoting import Answer, RefusedError, Request
 
 if TYPE_CHECKING:
     from flintmq.broker.context import BrokerContext
-    from flintmq.remoting.fair_turns import Steps
+    from flintmq.model.steps import Steps
     from flintmq.store.upkeep.queue_cleaning import ForgottenQueues
 
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from flintmq.broker.replication.master_link import MasterRange
     from flintmq.broker.replication.table_sync import FollowedTables
     from flintmq.format.wire.command import Command
-    from flintmq.remoting.fair_turns import FairTurns, Steps
+    from flintmq.model.steps import Steps
+    from flintmq.remoting.fair_turns import FairTurns
     from flintmq.remoting.tls_files import WatchedContext
     from flintmq.store.message_store import MessageStore
     from flintmq.store.results import PutStatus

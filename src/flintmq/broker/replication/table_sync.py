@@ -20,15 +20,16 @@ from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.headers.offsets import OffsetResponse, QueueBoundRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from flintmq.broker.tables.group_table import GroupTable
     from flintmq.broker.tables.offset_table import OffsetTable
     from flintmq.broker.tables.topic_table import TopicTable
     from flintmq.format.wire.command import Command
     from flintmq.format.wire.headers.codec import Header
+    from flintmq.model.steps import Steps
     from flintmq.remoting import RemotingClient
-    from flintmq.remoting.fair_turns import FairTurns, Steps
+    from flintmq.remoting.fair_turns import FairTurns
 
 TIMEOUT_MS: Final = 5000
 
@@ -83,9 +84,7 @@ class TableSync:
 
     async def log_range(self, master: str) -> MasterRange:
         """Return where the master's log begins and ends."""
-        info = Members(
-            await self._ask(master, RequestCode.GET_BROKER_RUNTIME_INFO), "runtime info"
-        ).table("table")
+        info = await self._runtime_info(master)
         try:
             start, end = int(info["commitLogMinOffset"]), int(info["commitLogMaxOffset"])
         except (KeyError, TypeError, ValueError) as error:
@@ -98,14 +97,16 @@ class TableSync:
 
         A Java master does not tell more of its log than its slaves may have.
         """
-        info = Members(
-            await self._ask(master, RequestCode.GET_BROKER_RUNTIME_INFO), "runtime info"
-        ).table("table")
+        info = await self._runtime_info(master)
         try:
             end = int(info.get("commitLogEndOffset", info["commitLogMaxOffset"]))
             return end, end - int(info["dispatchBehindBytes"])
         except (KeyError, TypeError, ValueError) as error:
             raise BodyError("runtime info without the end of the log") from error
+
+    async def _runtime_info(self, master: str) -> Mapping[str, Any]:
+        answer = await self._ask(master, RequestCode.GET_BROKER_RUNTIME_INFO)
+        return Members(answer, "runtime info").table("table")
 
     async def queue_end(self, master: str, topic: str, queue_id: int) -> int:
         """Return where a queue of the master ends, 0 if there is none."""

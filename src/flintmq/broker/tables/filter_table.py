@@ -17,7 +17,7 @@ from flintmq.broker.tables.state_keeper import StateKeeper
 from flintmq.filter.errors import SqlFilterError
 from flintmq.filter.filter_entries import ENTRY_COUNT_MAX, FilterEntry, read_entries
 from flintmq.filter.sql92 import compile_in_steps
-from flintmq.remoting.fair_turns import finish
+from flintmq.model.steps import finish
 from flintmq.remoting.paced_log import PacedLog
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from flintmq.filter.bloom import BloomFilter
     from flintmq.filter.sql92 import CompiledExpression
+    from flintmq.model.steps import Steps
     from flintmq.model.subscription import Subscription
-    from flintmq.remoting.fair_turns import Steps
     from flintmq.store.files.state_file import StateFile
 
 logger = logging.getLogger(__name__)

@@ -27,14 +27,14 @@ from flintmq.model.property_names import (
     UNIQ_KEY,
     WAIT,
 )
+from flintmq.model.steps import finish
 from flintmq.model.topics import TRANS_CHECK_MAX_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
-from flintmq.remoting.fair_turns import finish
 from flintmq.store.results import GetStatus
 
 if TYPE_CHECKING:
     from flintmq.broker.context import BrokerContext
     from flintmq.format.stored.record import Record
-    from flintmq.remoting.fair_turns import Steps
+    from flintmq.model.steps import Steps
     from flintmq.store.results import PutResult
 
 logger = logging.getLogger(__name__)

@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Final
 
+from flintmq.broker.waiting.waiting_sends import WaitingSends
 from flintmq.format.errors import CompressionError
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
     from flintmq.remoting.peer import Peer
 
-SIZE_MAX: Final = 64 << 20
-"""Bytes of packed bodies that may wait."""
 FAULTS_FREE: Final = 3
 """Bodies that may be refused to an address before it goes the slow way."""
 FAULTS_MAX: Final = 10
@@ -62,44 +61,42 @@ class SlowWay:
         if is_refused:
             self._free_at = asyncio.get_running_loop().time() + SLOW_PAUSE_S
 
+    def turn(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Return the turn of one more, which waits until its body may be unpacked.
+
+        Nobody else goes this way meanwhile.
+        """
+        self.count += 1
+        return self._turn()
+
     @contextlib.asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Wait until the next body may be unpacked; nobody else goes this way meanwhile."""
-        async with self._next:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(self._free_at):
-                    await self._is_open.wait()
-            yield
+    async def _turn(self) -> AsyncIterator[None]:
+        try:
+            async with self._next:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(self._free_at):
+                        await self._is_open.wait()
+                yield
+        finally:
+            self.count -= 1
 
     def open(self) -> None:
         """Let nobody wait any more: a broker that stops does not."""
         self._is_open.set()
 
 
-COUNT_MAX: Final = 1024
-"""How many may wait.  They are unpacked one by one, and small bodies grow most: the last of very
-many would be answered long after its producer has given up and sent it again."""
-
-
-class PackedSends:
+class PackedSends(WaitingSends):
     """The sends that wait until their bodies are unpacked, in the order in which they came."""
 
     def __init__(
         self, *, dispatch: Callable[[], None], stored: Callable[[], Awaitable[None]]
     ) -> None:
+        super().__init__()
         self._dispatch = dispatch
-        self._stored = stored
+        self._batches_stored = stored
         """Waits for what was given to be stored and has to be prepared first."""
         self._unpacking = asyncio.Lock()
         self._slow_way = SlowWay()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._size = 0
-        self._is_closed = False
-
-    @property
-    def count(self) -> int:
-        """How many sends wait."""
-        return len(self._tasks)
 
     def hold(
         self,
@@ -113,25 +110,14 @@ class PackedSends:
         ``store`` gets what has become of it, or why nothing has.  The peer's next request is
         handled after that: it may be a send to the same queue.
         """
-        if self._is_closed or self.count >= COUNT_MAX or self._size + size > SIZE_MAX:
+        if not self.has_room(size):
             return False
         address, slow_way = peer.peer[0], self._slow_way
         is_slow = address in slow_way
         if is_slow and slow_way.count >= SLOW_COUNT_MAX:
             return False
-        self._size += size
-        slow_way.count += is_slow
         turn = slow_way.turn() if is_slow else contextlib.nullcontext()
-        task = asyncio.get_running_loop().create_task(self._finish(address, turn, unpack, store))
-        self._tasks.add(task)
-
-        def ended(task: asyncio.Task[None]) -> None:
-            self._tasks.discard(task)
-            self._size -= size
-            slow_way.count -= is_slow
-
-        task.add_done_callback(ended)
-        peer.wait_for(task)
+        self._wait(peer, size, self._finish(address, turn, unpack, store))
         return True
 
     async def _finish(
@@ -147,12 +133,10 @@ class PackedSends:
             refused = isinstance(running.exception(), CompressionError)
             self._slow_way.note(address, is_refused=refused)
             store(running)
-            await self._stored()
+            await self._batches_stored()
         self._dispatch()
 
     async def close(self) -> None:
         """Take no more, and wait until all that wait are stored."""
-        self._is_closed = True
         self._slow_way.open()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await super().close()

@@ -47,18 +47,20 @@ def read_store_timestamp(source: Buffer, position: int = 0) -> int:
 
 def read_record_properties(source: Buffer) -> dict[str, str]:
     """Return the properties of the record that ``source`` begins with; its body is not read."""
-    checked = check_record(source, 0, len(source), check_crc=False, expected_offset=None)
-    if isinstance(checked, Blank):
-        raise CorruptRecordError("a blank, not a message", 0)
-    return decode_properties(checked.properties)
+    return decode_properties(_checked_message(source).properties)
 
 
 def read_record_topic(source: Buffer) -> str:
     """Return the topic of the record that ``source`` begins with; its body is not read."""
+    return _checked_message(source).topic.decode("utf-8", "replace")
+
+
+def _checked_message(source: Buffer) -> CheckedRecord:
+    """Return the record that ``source`` begins with; its body is not read."""
     checked = check_record(source, 0, len(source), check_crc=False, expected_offset=None)
     if isinstance(checked, Blank):
         raise CorruptRecordError("a blank, not a message", 0)
-    return checked.topic.decode("utf-8", "replace")
+    return checked
 
 
 class Record(NamedTuple):

@@ -53,7 +53,7 @@ _HEADERS: Final = {
 _pack_length: Final = PROPERTIES_LENGTH.pack
 _pack_batch_head: Final = BATCH_HEAD.struct.pack
 _pack_batch_place: Final = BATCH_PLACE.struct.pack
-_pack_body_length: Final = BODY_LENGTH.pack
+_pack_body_length: Final = BODY_LENGTH.struct.pack
 
 
 def record_size(sys_flag: int, body_size: int, topic_length: int, properties_length: int) -> int:

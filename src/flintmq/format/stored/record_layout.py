@@ -152,7 +152,7 @@ BATCH_HEAD: Final = FieldTable(
 BATCH_PLACE: Final = FieldTable(
     field for field in _HEAD_FIELDS if IPV4.at(field[0]) >= QUEUE_OFFSET_AT
 )
-BODY_LENGTH: Final = struct.Struct(">i")
+BODY_LENGTH: Final = FieldTable(IPV4.fields[-1:])
 """The header in parts, for whoever learns last where a record will stand: what comes before its two
 offsets, these, the origin, and the length of the body."""
 

@@ -38,6 +38,7 @@ from flintmq.model.property_names import (
     TIMER_OUT_MS,
     WAIT,
 )
+from flintmq.model.steps import finish
 from flintmq.model.topics import (
     LMQ_PREFIX,
     SCHEDULE_TOPIC,
@@ -54,10 +55,11 @@ from flintmq.store.log.dispatch_request import DispatchRequest, stored_request
 from flintmq.store.results import PutResult, PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from flintmq.format.delay_levels import DelayLevels
     from flintmq.model.message import MessageBatch, PutMessage
+    from flintmq.model.steps import Steps
     from flintmq.store.clock import Clock
     from flintmq.store.config import StoreConfig
     from flintmq.store.dispatch import Dispatcher
@@ -354,9 +356,7 @@ class Appender:
         """Append the messages of a batch together: all of them, in one file, or none."""
         return self._answer(self._append_batch, batch)
 
-    def prepare_batch(
-        self, batch: MessageBatch
-    ) -> Generator[None, None, PreparedBatch | PutResult]:
+    def prepare_batch(self, batch: MessageBatch) -> Steps[PreparedBatch | PutResult]:
         """Make a batch ready for `put_prepared` in steps; return why not, if it is refused."""
         try:
             if self.may_refuse:
@@ -370,12 +370,7 @@ class Appender:
         return self._answer(self._append_prepared, prepared)
 
     def _append_batch(self, batch: MessageBatch) -> PutResult:
-        preparing = prepare_batch(batch, self._admission)
-        while True:
-            try:
-                next(preparing)
-            except StopIteration as prepared:
-                return self._append_prepared(prepared.value)
+        return self._append_prepared(finish(prepare_batch(batch, self._admission)))
 
     def _append_prepared(self, prepared: PreparedBatch) -> PutResult:
         """Give the messages of a batch their offsets, and copy them to the end of the log."""

@@ -31,9 +31,8 @@ from flintmq.store.appending.put_admission import PutRefusedError, illegal
 from flintmq.store.results import PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from flintmq.model.message import MessageBatch
+    from flintmq.model.steps import Steps
     from flintmq.store.appending.put_admission import PutAdmission
 
 BATCH_COUNT_MAX: Final = 65_536
@@ -69,9 +68,7 @@ _PIECES_SIZE: Final = 128
 """What Python adds for each message: three objects, and their places in lists."""
 
 
-def prepare_batch(
-    batch: MessageBatch, admission: PutAdmission
-) -> Generator[None, None, PreparedBatch]:
+def prepare_batch(batch: MessageBatch, admission: PutAdmission) -> Steps[PreparedBatch]:
     """Check a batch and return what is left to append; it may be interrupted where it yields.
 
     Raises:

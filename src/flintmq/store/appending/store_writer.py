@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
 
     from flintmq.model.message import MessageBatch, PutMessage
+    from flintmq.model.steps import Steps
     from flintmq.store.append_group.sends import AppendGroup, AppendPosition, Sends
     from flintmq.store.appending.appender import Appender
     from flintmq.store.appending.batch_preparation import PreparedBatch
@@ -52,9 +53,7 @@ class StoreWriter:
             self._dispatcher.run()
         return result
 
-    def prepare_batch(
-        self, batch: MessageBatch
-    ) -> Generator[None, None, PreparedBatch | PutResult]:
+    def prepare_batch(self, batch: MessageBatch) -> Steps[PreparedBatch | PutResult]:
         """Make a batch ready to be put in steps between which others can be served.
 
         Return why not, if it is refused.

@@ -6,8 +6,9 @@ those of a record that claims to stand just there, in any topic and at any offse
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Final
+
+from flintmq.format.stored.record_layout import BLANK
 
 if TYPE_CHECKING:
     from flintmq.format.stored.record import Record
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
 WALK_COUNT_MAX: Final = 16_384
 """Records that are gone over to find one that no queue leads to yet."""
-
-_SIZE: Final = struct.Struct(">i")
 
 
 def is_entered(record: Record, *, queues: QueueTable, log: CommitLog, dispatched: int) -> bool:
@@ -38,11 +37,11 @@ def _is_met(offset: int, log: CommitLog, start: int) -> bool:
     for _ in range(WALK_COUNT_MAX):
         if at >= offset:
             return at == offset
-        head = log.select(at, _SIZE.size)
+        head = log.select(at, BLANK.size)
         if head is None:
             return False
         with head:
-            (size,) = _SIZE.unpack_from(head.view)
+            size, _ = BLANK.unpack_from(head.view)
         if size <= 0:
             return False
         at += size  # What is blank at the end of a file has a size too.

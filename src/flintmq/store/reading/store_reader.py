@@ -11,6 +11,7 @@ from flintmq.format.stored.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_SIZE
 from flintmq.format.stored.consume_queue_ext import is_address
 from flintmq.format.stored.record import Record, decode_record, read_store_timestamp
 from flintmq.format.stored.record_layout import IPV4, MESSAGE_MAGIC, RECORD_SIZE_MIN
+from flintmq.model.steps import finish
 from flintmq.model.topics import LMQ_PREFIX
 from flintmq.store.config import BrokerRole
 from flintmq.store.files.interface import is_safe_name
@@ -23,8 +24,9 @@ from flintmq.store.reading.time_search import nearest_offset
 from flintmq.store.results import CopiedMessages, GetResult, GetStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
+    from flintmq.model.steps import Steps
     from flintmq.store.config import StoreConfig
     from flintmq.store.files.mapped_file import Slice
     from flintmq.store.log.commit_log import CommitLog
@@ -455,15 +457,11 @@ class StoreReader:
         The cap is the smaller of ``count_max`` and the store's own limit.
         """
         steps = self.key_offsets(topic, key, count_max, begin_ms, end_ms)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as finished:
-                return self.records_at(finished.value)
+        return self.records_at(finish(steps))
 
     def key_offsets(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
-    ) -> Generator[None, None, list[int]]:
+    ) -> Steps[list[int]]:
         """Return where the records of `query` are, interruptible: a key can have very many."""
         offsets: list[int] = []
         if self._index is not None:

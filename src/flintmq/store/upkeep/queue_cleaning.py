@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from flintmq.model.steps import finish
 from flintmq.model.topics import DUE_TIME_TOPICS, LMQ_PREFIX, TRANS_OP_HALF_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterator
     from pathlib import Path
 
+    from flintmq.model.steps import Steps
     from flintmq.store.append_group.sends import Queue
     from flintmq.store.appending.appender import Appender
     from flintmq.store.dispatch import Dispatcher
@@ -150,7 +152,7 @@ class QueueCleaner:
         *,
         first: str = "",
         known: TopicsKnown | None = None,
-    ) -> Generator[None, None, ForgottenQueues]:
+    ) -> Steps[ForgottenQueues]:
         """Remove the queues of topics that are not live, interruptible.
 
         A topic may be made anew while this is interrupted; what is left of it then stays.  A slave
@@ -219,7 +221,7 @@ class QueueCleaner:
         """
         return _synced(self.forget_expired_queues()).count
 
-    def forget_expired_queues(self) -> Generator[None, None, ForgottenQueues]:
+    def forget_expired_queues(self) -> Steps[ForgottenQueues]:
         """Remove queues whose every record is gone, interruptible."""
         self._dispatcher.run()
 
@@ -293,15 +295,11 @@ class QueueCleaner:
             pass
 
 
-def _synced(steps: Generator[None, None, ForgottenQueues]) -> ForgottenQueues:
+def _synced(steps: Steps[ForgottenQueues]) -> ForgottenQueues:
     """Remove queues in one go and wait for the disk."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as finished:
-            forgotten: ForgottenQueues = finished.value
-            _finish(forgotten)
-            return forgotten
+    forgotten = finish(steps)
+    _finish(forgotten)
+    return forgotten
 
 
 def _finish(forgotten: ForgottenQueues) -> None:

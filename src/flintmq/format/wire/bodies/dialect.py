@@ -21,6 +21,7 @@ from flintmq.format import fastjson
 from flintmq.format.errors import FormatError, StateTextError
 from flintmq.format.wire.name_limits import NAME_LENGTHS
 from flintmq.model.message_queue import MessageQueue
+from flintmq.model.steps import Steps
 
 _INFINITE: Final = (math.inf, -math.inf)
 _STEP_MEMBERS: Final = 32
@@ -74,7 +75,7 @@ def dumps_body(value: Any, *, standard: bool = False) -> bytes:
     return "".join(parts).encode("utf-8", "replace")
 
 
-def dumps_in_steps(value: Any) -> Generator[None, None, bytes]:
+def dumps_in_steps(value: Any) -> Steps[bytes]:
     """Do the same as `dumps_body`, interruptible: for values with very many members.
 
     Nobody may change the value meanwhile.

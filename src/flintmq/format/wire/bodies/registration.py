@@ -11,7 +11,7 @@ Flags and order of topics are lost in it.  Brokers of 5.x add a sixth field and 
 
 import struct
 import zlib
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ from flintmq.format.wire.bodies.topics import (
     version_to_json,
 )
 from flintmq.model.data_version import DataVersion
+from flintmq.model.steps import Steps
 from flintmq.model.topic_config import QUEUE_COUNT_MAX, TopicConfig
 
 BODY_SIZE_MAX: Final = 64 << 20
@@ -69,9 +70,7 @@ def encode_registration(
     return zlib.compress(b"".join(sections), 9)
 
 
-def encode_in_steps(
-    topics: Sequence[TopicConfig], version: DataVersion
-) -> Generator[None, None, bytes]:
+def encode_in_steps(topics: Sequence[TopicConfig], version: DataVersion) -> Steps[bytes]:
     """Return the same body, not compressed, interruptible: a broker can have very many topics."""
     table: dict[str, Any] = {}
     for topic in topics:
