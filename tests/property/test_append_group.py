@@ -34,7 +34,7 @@ from flintmq.kernels.group_buffers import (
     MESSAGE_COLUMN_COUNT,
     PHYSICAL_OFFSET,
     QUEUE_OFFSET,
-    SEND_ROW_COUNT,
+    SEND_COLUMN_COUNT,
 )
 from flintmq.remoting import Answer
 from flintmq.store.append_group.batch_items import ITEM_COUNT_MAX
@@ -414,7 +414,7 @@ def test_answers_by_machine_code_are_those_of_python(
     messages[:, PHYSICAL_OFFSET] = range(offset, offset + firsts[-1])
     messages[:, QUEUE_OFFSET] = queue[1]
     targets = np.full((1, IS_BATCH + 1), queue[0], np.int64)
-    sends = np.zeros((SEND_ROW_COUNT, len(requests)), np.int64)
+    sends = np.zeros((len(requests), SEND_COLUMN_COUNT), np.int64)
     stored = StoredColumns(messages, firsts, sends, targets)
     shared = SendAnswer(region=region, trace_on=True)
     joined, ends = ANSWERS.encode_for(shared, host, stored, opaques, header_types)

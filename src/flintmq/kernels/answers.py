@@ -98,7 +98,7 @@ def encode_answers(
     for row in range(send_count):
         start = at
         at += PREFIX_SIZE
-        is_binary = sends[SEND_IS_BINARY, row] != 0
+        is_binary = sends[row, SEND_IS_BINARY] != 0
         table = binary if is_binary else json
         first, end = first_messages[row], first_messages[row + 1]
         ext_size_at = 0
@@ -114,13 +114,13 @@ def encode_answers(
             if kind == SLOT_IDS:
                 at = _put_ids(out, at, host, messages, first, end)
             elif kind == SLOT_QUEUE_ID:
-                at = put_digits(out, at, targets[sends[SEND_TARGET, row], QUEUE_ID])
+                at = put_digits(out, at, targets[sends[row, SEND_TARGET], QUEUE_ID])
             elif kind == SLOT_QUEUE_OFFSET:
                 at = put_digits(out, at, messages[first, QUEUE_OFFSET])
             elif kind == SLOT_OPAQUE:
-                at = put_digits(out, at, sends[SEND_OPAQUE, row])
+                at = put_digits(out, at, sends[row, SEND_OPAQUE])
             elif kind == SLOT_RAW_OPAQUE:
-                put_int(out, at, sends[SEND_OPAQUE, row])
+                put_int(out, at, sends[row, SEND_OPAQUE])
                 at += _LENGTH_SIZE
             elif kind == SLOT_EXT_SIZE:
                 ext_size_at = at

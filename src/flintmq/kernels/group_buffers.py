@@ -16,7 +16,7 @@ from flintmq.kernels.compiled import Bytes, Ints, Longs, Target, as_bytes
 
 Table = npt.NDArray[np.int64]
 
-# The rows of the table of sends, which has a column for each send.
+# The table of sends.
 SEND_TARGET: Final = 0
 """The row of the target in its table."""
 SEND_BORN: Final = 1
@@ -28,14 +28,14 @@ SEND_TEXT_SIZE: Final = 5
 SEND_HOST: Final = 6
 """The number of the born host among the hosts."""
 SEND_GIVEN_COUNT: Final = 7
-"""The rows up to here are given; kernels fill in the others."""
+"""The columns up to here are given; kernels fill in the others."""
 SEND_CUT_AT: Final = 7
 SEND_CUT_END: Final = 8
 """The properties text is stored without what stands from one to the other."""
 SEND_OPAQUE: Final = 9
 SEND_IS_BINARY: Final = 10
 """The number of the request and the notation of its header, for those who answer."""
-SEND_ROW_COUNT: Final = 11
+SEND_COLUMN_COUNT: Final = 11
 
 # Where an append group begins, and its limits.
 START_OFFSET: Final = 0

@@ -62,7 +62,7 @@ def walk_pulls(
 ) -> int:
     """Cut known pulls from reads, which ``data`` has one behind the other; return how many.
 
-    ``pulls`` gets a column for each, ``handled`` how many bytes of each read were walked over.
+    ``pulls`` gets a row for each, ``handled`` how many bytes of each read were walked over.
     """
     headers, pieces, piece_data, numbers = known
     count = start = 0
@@ -70,7 +70,7 @@ def walk_pulls(
         end = read_ends[read]
         at = start
         kind = 0
-        while end - at >= PREFIX_SIZE and count < pulls.shape[1]:
+        while end - at >= PREFIX_SIZE and count < pulls.shape[0]:
             next_at = end_of_frame(data, at, end, frame_size_max)
             if next_at == NOT_WHOLE:
                 break
@@ -81,14 +81,14 @@ def walk_pulls(
             kind = find_kind(data, header, kind, headers, pieces, piece_data, pulls, count)
             if kind == NO_KIND:
                 break
-            queue_id = pulls[SEND_TARGET, count]
+            queue_id = pulls[count, SEND_TARGET]
             number = numbers[kind, queue_id] if queue_id < numbers.shape[1] else NO_PULL
             if number == NO_PULL:
                 break
-            pulls[PULL_NUMBER, count] = number
-            pulls[PULL_READ, count] = read
-            pulls[PULL_AT, count] = at - start
-            pulls[PULL_IS_BINARY, count] = is_binary
+            pulls[count, PULL_NUMBER] = number
+            pulls[count, PULL_READ] = read
+            pulls[count, PULL_AT] = at - start
+            pulls[count, PULL_IS_BINARY] = is_binary
             count += 1
             at = next_at
         handled[read] = at - start

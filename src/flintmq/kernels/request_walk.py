@@ -148,7 +148,7 @@ def _match_slot(
         size = load_int(data, at)
         at += LENGTH_SIZE
         if slot == SLOT_OPAQUE:
-            sends[SEND_OPAQUE, row] = size
+            sends[row, SEND_OPAQUE] = size
             return at
         if slot == SLOT_EXT_SIZE:
             return at if size == end - at else _NO_NUMBER
@@ -165,7 +165,7 @@ def _match_slot(
             return _NO_NUMBER
         if load_byte(data, at) == _ZERO and (slot_end - at > 1 or is_negative):
             return _NO_NUMBER
-        sends[SEND_OPAQUE, row] = -number if is_negative else number
+        sends[row, SEND_OPAQUE] = -number if is_negative else number
         return slot_end
     elif slot == SLOT_TEXT:
         slot_end = find_byte(data, at, end, _QUOTE)
@@ -174,22 +174,22 @@ def _match_slot(
     else:
         slot_end = _digits_end(data, at, end)
     if slot == SLOT_TEXT:
-        sends[SEND_TEXT_AT, row] = at
-        sends[SEND_TEXT_SIZE, row] = slot_end - at
+        sends[row, SEND_TEXT_AT] = at
+        sends[row, SEND_TEXT_SIZE] = slot_end - at
         return slot_end
     if slot == SLOT_QUEUE_ID:
         number = _digits(data, at, slot_end, _QUEUE_DIGITS_MAX)
         if number == _NO_NUMBER or (load_byte(data, at) == _ZERO and slot_end - at > 1):
             return _NO_NUMBER
-        sends[SEND_TARGET, row] = number
+        sends[row, SEND_TARGET] = number
         return slot_end
     number = _digits(data, at, slot_end, _LONG_DIGITS_MAX)
     if slot == SLOT_COMMIT_OFFSET:
-        sends[PULL_COMMIT_OFFSET, row] = number
+        sends[row, PULL_COMMIT_OFFSET] = number
     elif slot == SLOT_QUEUE_OFFSET:
-        sends[PULL_QUEUE_OFFSET, row] = number
+        sends[row, PULL_QUEUE_OFFSET] = number
     else:
-        sends[SEND_BORN, row] = number
+        sends[row, SEND_BORN] = number
     return slot_end if number != _NO_NUMBER else _NO_NUMBER
 
 
@@ -207,8 +207,8 @@ def _matches(
     row: int,
 ) -> bool:
     """Whether a header is of a known kind; the row of the send then has what is in its slots."""
-    sends[SEND_TEXT_AT, row] = at
-    sends[SEND_TEXT_SIZE, row] = 0
+    sends[row, SEND_TEXT_AT] = at
+    sends[row, SEND_TEXT_SIZE] = 0
     for piece in range(first_piece, piece_end):
         size = pieces[piece, PIECE_SIZE]
         if size > end - at or not are_equal(data, at, piece_data, pieces[piece, PIECE_AT], size):
@@ -306,7 +306,7 @@ def _take_text(
     names_size: Ints,
 ) -> bool:
     """Bring a properties text into the form in which it is stored; return whether it is plain."""
-    at, size = sends[SEND_TEXT_AT, row], sends[SEND_TEXT_SIZE, row]
+    at, size = sends[row, SEND_TEXT_AT], sends[row, SEND_TEXT_SIZE]
     if is_binary:
         if not is_ascii(data, at, at + size):
             return False
@@ -314,7 +314,7 @@ def _take_text(
         size = unescape(data, at, at + size)
         if size == _NOT_TEXT:
             return False
-        sends[SEND_TEXT_SIZE, row] = size
+        sends[row, SEND_TEXT_SIZE] = size
     cut_at, cut_end = judge_properties(data, at, at + size, names_at, names_size)
     if cut_at == NOT_PLAIN:
         return False
@@ -322,8 +322,8 @@ def _take_text(
         pair_size = cut_end - 1 - cut_at
         if pair_size != len(_WAIT_TRUE) or not are_equal(data, cut_at, _WAIT_TRUE, 0, pair_size):
             return False
-    sends[SEND_CUT_AT, row] = cut_at
-    sends[SEND_CUT_END, row] = cut_end
+    sends[row, SEND_CUT_AT] = cut_at
+    sends[row, SEND_CUT_END] = cut_end
     return True
 
 
@@ -365,7 +365,7 @@ def walk_sends(
         end = read_ends[read]
         at = start
         kind = 0
-        while end - at >= PREFIX_SIZE and count < sends.shape[1]:
+        while end - at >= PREFIX_SIZE and count < sends.shape[0]:
             frame_end = end_of_frame(data, at, end, frame_size_max)
             if frame_end == NOT_WHOLE:
                 break
@@ -377,12 +377,12 @@ def walk_sends(
             kind = find_kind(data, header, kind, headers, pieces, piece_data, sends, count)
             if kind == NO_KIND:
                 break
-            queue_id = sends[SEND_TARGET, count]
+            queue_id = sends[count, SEND_TARGET]
             target = targets[kind, queue_id] if queue_id < targets.shape[1] else NO_TARGET
             if target == NO_TARGET:
                 break
             if is_batch[target]:
-                if sends[SEND_TEXT_SIZE, count]:
+                if sends[count, SEND_TEXT_SIZE]:
                     break
             elif not _take_text(data, sends, count, is_binary, waits, names_at, names_size):
                 break
@@ -390,11 +390,11 @@ def walk_sends(
                 numbers[target] = used_count
                 used[used_count] = target
                 used_count += 1
-            sends[SEND_TARGET, count] = numbers[target]
-            sends[SEND_BODY_AT, count] = header_end
-            sends[SEND_BODY_SIZE, count] = frame_end - header_end
-            sends[SEND_HOST, count] = read
-            sends[SEND_IS_BINARY, count] = is_binary
+            sends[count, SEND_TARGET] = numbers[target]
+            sends[count, SEND_BODY_AT] = header_end
+            sends[count, SEND_BODY_SIZE] = frame_end - header_end
+            sends[count, SEND_HOST] = read
+            sends[count, SEND_IS_BINARY] = is_binary
             count += 1
             at = frame_end
         handled[read] = at - start

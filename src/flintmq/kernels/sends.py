@@ -120,7 +120,7 @@ def encode_sends(
     if not _judge_sends(data, sends, targets):
         return NOT_PLAIN, 0
     return encode_judged(
-        data, start, sends, sends.shape[1], targets, queues, shared, hosts, buffers
+        data, start, sends, sends.shape[0], targets, queues, shared, hosts, buffers
     )
 
 
@@ -160,17 +160,17 @@ def _judge_sends(data: Bytes, sends: Table, targets: Table) -> bool:
     """Find what is cut out of properties texts; return whether all of them are plain."""
     names_at = np.empty(PAIRS_MAX, np.int64)
     names_size = np.empty(PAIRS_MAX, np.int32)
-    for row in range(sends.shape[1]):
-        if targets[sends[SEND_TARGET, row], IS_BATCH]:
+    for row in range(sends.shape[0]):
+        if targets[sends[row, SEND_TARGET], IS_BATCH]:
             continue
-        text_at = sends[SEND_TEXT_AT, row]
+        text_at = sends[row, SEND_TEXT_AT]
         cut_at, cut_end = judge_properties(
-            data, text_at, text_at + sends[SEND_TEXT_SIZE, row], names_at, names_size
+            data, text_at, text_at + sends[row, SEND_TEXT_SIZE], names_at, names_size
         )
         if cut_at == NOT_PLAIN:
             return False
-        sends[SEND_CUT_AT, row] = cut_at
-        sends[SEND_CUT_END, row] = cut_end
+        sends[row, SEND_CUT_AT] = cut_at
+        sends[row, SEND_CUT_END] = cut_end
     return True
 
 
@@ -187,8 +187,8 @@ def _split_sends(
     """Fill the table of messages; return how many there are, or NOT_PLAIN."""
     count = 0
     for row in range(send_count):
-        body_at, body_size = sends[SEND_BODY_AT, row], sends[SEND_BODY_SIZE, row]
-        target = sends[SEND_TARGET, row]
+        body_at, body_size = sends[row, SEND_BODY_AT], sends[row, SEND_BODY_SIZE]
+        target = sends[row, SEND_TARGET]
         if body_size > body_size_max or count == len(messages):
             return NOT_PLAIN
         first_messages[row] = first = count
@@ -201,14 +201,14 @@ def _split_sends(
             messages[count, MESSAGE_FLAG] = targets[target, FLAG]
             messages[count, BODY_AT] = body_at
             messages[count, BODY_SIZE] = body_size
-            messages[count, TEXT_AT] = sends[SEND_TEXT_AT, row]
-            messages[count, TEXT_END] = sends[SEND_TEXT_AT, row] + sends[SEND_TEXT_SIZE, row]
-            messages[count, CUT_AT] = sends[SEND_CUT_AT, row]
-            messages[count, CUT_END] = sends[SEND_CUT_END, row]
+            messages[count, TEXT_AT] = sends[row, SEND_TEXT_AT]
+            messages[count, TEXT_END] = sends[row, SEND_TEXT_AT] + sends[row, SEND_TEXT_SIZE]
+            messages[count, CUT_AT] = sends[row, SEND_CUT_AT]
+            messages[count, CUT_END] = sends[row, SEND_CUT_END]
             count += 1
         for number in range(first, count):
-            messages[number, BORN_TIMESTAMP] = sends[SEND_BORN, row]
-            messages[number, HOST] = sends[SEND_HOST, row]
+            messages[number, BORN_TIMESTAMP] = sends[row, SEND_BORN]
+            messages[number, HOST] = sends[row, SEND_HOST]
     first_messages[send_count] = count
     return count
 

@@ -326,12 +326,14 @@ class MessageStore:
 
         If so, a read that has found nothing is counted.  Where it takes more to tell, it is False.
         """
-        if self._closed or not self.flags.readable or self.config.enable_lmq:
+        queue = self.queues.get(topic, queue_id)
+        if queue is None or not 0 < offset == queue.max_offset or self.config.enable_lmq:
             return False
-        is_end = 0 < offset == self.max_offset_in_queue(topic, queue_id)
-        if is_end:
-            self.statistics.record_get(0, 0)
-        return is_end
+        self._catch_up()
+        if self._closed or not self.flags.readable or offset != queue.max_offset:
+            return False
+        self.statistics.record_get(0, 0)
+        return True
 
     def min_offset_in_queue(self, topic: str, queue_id: int) -> int:
         """Return the first queue offset that can be read, 0 for an unknown queue."""

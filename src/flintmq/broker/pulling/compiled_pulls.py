@@ -16,7 +16,7 @@ import numpy as np
 from flintmq.broker.sending.known_headers import HeaderPiece, SlotNames, header_pieces
 from flintmq.format.wire.frame import FRAME_SIZE_MAX
 from flintmq.kernels.compiled import as_bytes
-from flintmq.kernels.group_buffers import SEND_ROW_COUNT
+from flintmq.kernels.group_buffers import SEND_COLUMN_COUNT
 from flintmq.kernels.pull_walk import (
     NO_PULL,
     PULL_AT,
@@ -65,7 +65,7 @@ _TAKEN: Final = itemgetter(
     PULL_QUEUE_OFFSET,
     PULL_COMMIT_OFFSET,
 )
-"""Takes of a column of the table what makes a `WalkedPull`, the number of its pull first."""
+"""Takes of a row of the table what makes a `WalkedPull`, the number of its pull first."""
 
 
 class WalkedPull(NamedTuple):
@@ -91,7 +91,7 @@ class CompiledPulls:
         self._pull_of: dict[tuple[int, int], int] = {}
         """The number of the pull of a known header and queue."""
         self._has_changed = True
-        self._table = np.empty((SEND_ROW_COUNT, WALKED_PULLS_MAX), np.int64)
+        self._table = np.empty((WALKED_PULLS_MAX, SEND_COLUMN_COUNT), np.int64)
         self._columns = np.empty((2, 1), np.int64)
         """Where walks over so many reads find their ends, and write how much they have handled."""
         self._known = self._tables()
@@ -175,6 +175,6 @@ class CompiledPulls:
         found = [
             # NamedTuple's own constructor takes twice the time of the tuple's.
             tuple.__new__(WalkedPull, (pulls[number], *rest))
-            for number, *rest in map(_TAKEN, self._table[:, :count].T.tolist())
+            for number, *rest in map(_TAKEN, self._table[:count].tolist())
         ]
         return found, handled.tolist()

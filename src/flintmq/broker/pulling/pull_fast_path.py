@@ -145,9 +145,11 @@ class PullFastPath:
         if known.commits:
             self._context.offsets.commit(known.group, known.topic, known.queue_id, commit_offset)
         is_binary = request.header_type is not _JSON
+        if not is_binary and self._hold(known, connection, request.opaque, offset):
+            return True
         frame = self._pull(known, request.opaque, offset, is_binary=is_binary)
         if frame is None:
-            return known.hold_ms is not None and self._hold(known, connection, request, offset)
+            return False
         self._context.fetched.note(known.group, known.topic, known.queue_id, offset)
         connection.send(frame)
         return True
@@ -176,8 +178,8 @@ class PullFastPath:
     def take(self, reads: Sequence[tuple[RequestSource, bytes]]) -> Sequence[int]:
         """Answer pulls of known headers at the beginnings of reads.
 
-        Return how many bytes of each read those were.  At a pull that is not plain after all, such
-        as one that asks for the end of its queue, the rest of its read is left to `gather`.
+        Return how many bytes of each read those were.  At a pull that is not plain after all the
+        rest of its read is left to `gather`.
         """
         compiled = self._compiled.loaded
         self._forget_if_changed()
@@ -190,21 +192,24 @@ class PullFastPath:
             if read == stopped_read:
                 continue
             connection = reads[read][0]
-            frame = None
+            frame, is_held = None, False
             if (
                 size_left > 0
                 and connection.has_room
                 and (not known.is_registered or self._is_still_registered(known))
             ):
-                frame = self._copy(known, opaque, offset, is_binary=is_binary)
-            if frame is None:
+                is_held = not is_binary and self._hold(known, connection, opaque, offset)
+                if not is_held:
+                    frame = self._copy(known, opaque, offset, is_binary=is_binary)
+            if frame is None and not is_held:
                 handled[read], stopped_read = at, read
                 continue
             if known.commits:
                 context.offsets.commit(known.group, known.topic, known.queue_id, commit_offset)
-            context.fetched.note(known.group, known.topic, known.queue_id, offset)
-            connection.send(frame)
-            size_left -= len(frame)
+            if frame is not None:
+                context.fetched.note(known.group, known.topic, known.queue_id, offset)
+                connection.send(frame)
+                size_left -= len(frame)
         for (connection, _), size in zip(reads, handled, strict=True):
             connection.pull_reads = OFFERED_READS if size else connection.pull_reads - 1
         return handled
@@ -360,17 +365,12 @@ class PullFastPath:
     def _note_held(self, held: HeldRequest, code: int) -> None:
         self._context.latencies.note(_PULL, code, held.began, is_long_polling=True)
 
-    def _hold(
-        self, known: KnownPull, connection: RequestSource, request: ReceivedRequest, offset: int
-    ) -> bool:
-        """Have a pull wait if all that is wrong with it is that its queue ends there."""
-        assert known.hold_ms is not None
+    def _hold(self, known: KnownPull, connection: RequestSource, opaque: int, offset: int) -> bool:
+        """Have a pull in JSON wait if it may, and its queue ends where it asks."""
         context, config = self._context, self._context.config
-        if request.header_type is not _JSON or not context.store.ends_at(
-            known.topic, known.queue_id, offset
-        ):
+        if known.hold_ms is None or not context.store.ends_at(known.topic, known.queue_id, offset):
             return False
-        later = HeldRequest(request.opaque, context.latencies.began)
+        later = HeldRequest(opaque, context.latencies.began)
         held = HeldPull(
             (known.topic, known.queue_id),
             offset,

@@ -28,9 +28,9 @@ from flintmq.kernels.answers import (
 from flintmq.kernels.compiled import as_bytes
 from flintmq.kernels.group_buffers import (
     MESSAGE_COLUMN_COUNT,
+    SEND_COLUMN_COUNT,
     SEND_IS_BINARY,
     SEND_OPAQUE,
-    SEND_ROW_COUNT,
     Table,
 )
 from flintmq.remoting import Answer
@@ -125,7 +125,7 @@ class CompiledAnswers:
         stored = StoredColumns(
             np.zeros((1, MESSAGE_COLUMN_COUNT), np.int64),
             np.array([0, 1], np.int64),
-            np.zeros((SEND_ROW_COUNT, 1), np.int64),
+            np.zeros((1, SEND_COLUMN_COUNT), np.int64),
             np.zeros((1, MESSAGE_COLUMN_COUNT), np.int64),
         )
         self._fill(stored)
@@ -140,8 +140,8 @@ class CompiledAnswers:
     ) -> tuple[memoryview, Sequence[int]]:
         """Return the answers to requests with these numbers and notations; see `encode`."""
         assert isinstance(stored, StoredColumns), "machine code has encoded the group"
-        stored.sends[SEND_OPAQUE] = opaques
-        stored.sends[SEND_IS_BINARY] = header_types
+        stored.sends[:, SEND_OPAQUE] = opaques
+        stored.sends[:, SEND_IS_BINARY] = header_types
         return self.encode(shared, host, stored)
 
     def encode(

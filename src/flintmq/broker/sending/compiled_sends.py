@@ -21,7 +21,7 @@ from flintmq.kernels.group_buffers import (
     NEXT_OFFSET,
     QUEUE,
     QUEUE_COLUMN_COUNT,
-    SEND_ROW_COUNT,
+    SEND_COLUMN_COUNT,
     TARGET_COLUMN_COUNT,
     Table,
 )
@@ -110,7 +110,9 @@ class CompiledSends:
         """The number of the target of a known header and queue."""
         self._has_changed = True
         self._target_table = TargetTable([])
-        self._sends = np.empty((SEND_ROW_COUNT, WALKED_SENDS_MAX), np.int64)
+        self._sends = np.empty((WALKED_SENDS_MAX, SEND_COLUMN_COUNT), np.int64)
+        self._chosen_alone: dict[int, _ChosenTargets] = {}
+        """Targets that were the only ones of a group: producers go from queue to queue."""
         self._known = self._tables()
         self._warm()
 
@@ -179,6 +181,7 @@ class CompiledSends:
             targets[number, queue_id] = target_number
         self._target_table = TargetTable(list(self._targets))
         self._chosen = _ChosenTargets.of(self._target_table, ())
+        self._chosen_alone = {}
         self._result_numbers = np.full(len(self._targets), NO_TARGET, np.int64)
         self._used = np.empty(len(self._targets), np.int64)
         self._columns = self._new_columns(1)
@@ -226,9 +229,7 @@ class CompiledSends:
         self, walked: WalkedSends, position: AppendPosition, born_hosts: tuple[bytes, ...]
     ) -> AppendGroup:
         """Return the append group of walked sends; there is a born host for each read."""
-        encoder, chosen = self._encoder, self._chosen
-        if chosen.numbers != walked.used:
-            chosen = self._chosen = _ChosenTargets.of(self._target_table, walked.used)
+        encoder, chosen = self._encoder, self._choose(walked.used)
         rows, queue_table = chosen.rows, chosen.queues_at(position)
         size, key_count = encode_judged(
             as_bytes(walked.data),
@@ -245,6 +246,18 @@ class CompiledSends:
             raise NotPlainError
         encoded = EncodedSends(self._sends, walked.send_count, rows, size, key_count)
         return encoder.group(position, encoded, chosen.queues, queue_table)
+
+    def _choose(self, numbers: Sequence[int]) -> _ChosenTargets:
+        """Return the targets of these numbers, mostly as they were chosen before."""
+        if self._chosen.numbers == numbers:
+            return self._chosen
+        chosen = self._chosen_alone.get(numbers[0]) if len(numbers) == 1 else None
+        if chosen is None:
+            chosen = _ChosenTargets.of(self._target_table, numbers)
+            if len(numbers) == 1:
+                self._chosen_alone[numbers[0]] = chosen
+        self._chosen = chosen
+        return chosen
 
     def answers(
         self, group: AppendGroup, shared: SendAnswer, store_host: bytes

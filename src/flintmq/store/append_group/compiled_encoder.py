@@ -19,8 +19,8 @@ from flintmq.kernels.group_buffers import (
     PHYSICAL_OFFSET,
     QUEUE_OFFSET,
     RECORD_SIZE_MAX,
+    SEND_COLUMN_COUNT,
     SEND_GIVEN_COUNT,
-    SEND_ROW_COUNT,
     START_COLUMN_COUNT,
     START_OFFSET,
     STORE_TIMESTAMP,
@@ -191,7 +191,7 @@ class CompiledEncoder:
         body_ends = list(accumulate(body_sizes, initial=0))
         text_ends = accumulate(text_sizes, initial=body_ends.pop())
         count = len(bodies)
-        table = np.empty((SEND_ROW_COUNT, count), np.int64)
+        table = np.empty((count, SEND_COLUMN_COUNT), np.int64)
         given = (
             *kind_rows,
             *sends.born_timestamps,
@@ -201,7 +201,7 @@ class CompiledEncoder:
             *text_sizes,
             *map(host_numbers.__getitem__, sends.born_hosts),
         )
-        table[:SEND_GIVEN_COUNT] = np.array(given, np.int64).reshape((SEND_GIVEN_COUNT, count))
+        table[:, :SEND_GIVEN_COUNT] = np.array(given, np.int64).reshape((SEND_GIVEN_COUNT, -1)).T
         queues = self.queue_table(targets.queues, position)
         size, key_count = encode_sends(
             as_bytes(b"".join([*bodies, *texts])),
