@@ -39,6 +39,11 @@ NEEDLESS: Final = frozenset(
         "urllib.request",
         # For SQL92 subscriptions
         "lark",
+        "flintmq.filter.nodes",
+        "flintmq.filter.parser",
+        # For requests that many brokers never get
+        "flintmq.broker.processors.occasional_table",
+        "flintmq.broker.processors.operator_table",
         # For batches that came compressed
         "lz4",
         "backports.zstd",

@@ -24,15 +24,13 @@ from flintmq.filter.java_numbers import (
     read_double,
     read_integer,
 )
+from flintmq.filter.sql92 import OPERAND_COUNT_MAX
 
 Value: TypeAlias = str | bool | int | float | None
 Properties: TypeAlias = Mapping[str, str]
 
 DEPTH_MAX: Final = 100
 """Operations inside each other; evaluating goes as deep."""
-
-OPERAND_COUNT_MAX: Final = 1000
-"""Operands of all operations of an expression; each message costs as many steps."""
 
 _COMPARISONS: Final[dict[str, Callable[[int], bool]]] = {
     ">": lambda order: order > 0,

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 LENGTH_MAX: Final = 8192
 """Characters of an expression."""
+OPERAND_COUNT_MAX: Final = 1000
+"""Operands of all operations of an expression; each message costs as many steps."""
 
 
 class CompiledExpression:

@@ -1,7 +1,7 @@
 """Where topics are: what a name server tells."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from flintmq.model.value_class import Value, value_class
@@ -9,8 +9,8 @@ from flintmq.model.value_class import Value, value_class
 MASTER_ID: Final = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueData:
+@value_class
+class QueueData(Value):
     """The queues of a topic on one broker."""
 
     broker_name: str
@@ -20,8 +20,8 @@ class QueueData:
     topic_sys_flag: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerData:
+@value_class
+class BrokerData(Value):
     """The addresses of a broker and its replicas, by broker id."""
 
     cluster: str
@@ -29,8 +29,8 @@ class BrokerData:
     addresses: Mapping[int, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicRoute:
+@value_class
+class TopicRoute(Value):
     """Which brokers have a topic, and how to reach them."""
 
     queues: tuple[QueueData, ...] = ()

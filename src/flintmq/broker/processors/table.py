@@ -9,10 +9,7 @@ from flintmq.broker.processors.clients import ClientProcessor
 from flintmq.broker.processors.known_requests import KnownRequests
 from flintmq.broker.processors.offsets import OffsetProcessor
 from flintmq.broker.processors.pull import PullProcessor
-from flintmq.broker.processors.replies import ReplyProcessor
 from flintmq.broker.processors.send import SendProcessor
-from flintmq.broker.processors.send_back import SendBackProcessor
-from flintmq.broker.processors.transactions import TransactionProcessor
 from flintmq.broker.pulling.pull_fast_path import PullFastPath
 from flintmq.broker.sending.send_fast_path import SendFastPath
 from flintmq.broker.waiting.old_requests import OldRequests
@@ -23,7 +20,7 @@ from flintmq.remoting import Answer, RequestTable
 from flintmq.remoting.request_table import admit_all
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from flintmq.broker.context import BrokerContext
     from flintmq.broker.waiting.saved_answers import TopicsOf
@@ -50,7 +47,7 @@ def request_table(context: BrokerContext) -> RequestTable:
 
 def processors(context: BrokerContext) -> dict[int, Processor]:
     """Return the processors of a broker by request code."""
-    found = _messages(context) | _clients(context) | _operators(context)
+    found = _messages(context) | _occasional(context) | _clients(context) | _operators(context)
     for code in found.keys() - _SENT_TO.keys():
         found[code] = _without_body(found[code])
     guard = SavedAnswers(context.topics, context.groups).guard
@@ -165,17 +162,11 @@ def bulk_handlers(
 
 def _messages(context: BrokerContext) -> dict[int, Processor]:
     send, pull = SendProcessor(context), PullProcessor(context)
-    back, transactions = SendBackProcessor(context), TransactionProcessor(context)
-    replies, offsets = ReplyProcessor(context), OffsetProcessor(context)
+    offsets = OffsetProcessor(context)
     return {
         RequestCode.SEND_MESSAGE: send.send,
         RequestCode.SEND_MESSAGE_V2: send.send,
         RequestCode.SEND_BATCH_MESSAGE: send.send,
-        RequestCode.SEND_REPLY_MESSAGE: replies.reply,
-        RequestCode.SEND_REPLY_MESSAGE_V2: replies.reply,
-        RequestCode.CONSUMER_SEND_MSG_BACK: back.send_back,
-        RequestCode.END_TRANSACTION: transactions.end,
-        RequestCode.RESUME_CHECK_HALF_MESSAGE: transactions.resume_check,
         RequestCode.PULL_MESSAGE: pull.pull,
         RequestCode.LITE_PULL_MESSAGE: pull.pull,
         RequestCode.QUERY_CONSUMER_OFFSET: offsets.query,
@@ -244,16 +235,39 @@ OPERATOR_CODES: Final = (
 """The requests of operators and their tools."""
 
 
-def _operators(context: BrokerContext) -> dict[int, Processor]:
-    """Return the processors of what operators ask; they are loaded at the first such request."""
+OCCASIONAL_CODES: Final = (
+    RequestCode.SEND_REPLY_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE_V2,
+    RequestCode.CONSUMER_SEND_MSG_BACK,
+    RequestCode.END_TRANSACTION,
+    RequestCode.RESUME_CHECK_HALF_MESSAGE,
+)
+"""The requests of clients that many brokers never get."""
 
-    @functools.cache
-    def loaded() -> dict[int, Processor]:
+
+def _operators(context: BrokerContext) -> dict[int, Processor]:
+    def load() -> dict[int, Processor]:
         from flintmq.broker.processors.operator_table import operator_processors
 
         return operator_processors(context)
 
+    return _late(OPERATOR_CODES, load)
+
+
+def _occasional(context: BrokerContext) -> dict[int, Processor]:
+    def load() -> dict[int, Processor]:
+        from flintmq.broker.processors.occasional_table import occasional_processors
+
+        return occasional_processors(context)
+
+    return _late(OCCASIONAL_CODES, load)
+
+
+def _late(codes: Iterable[int], load: Callable[[], dict[int, Processor]]) -> dict[int, Processor]:
+    """Return processors that are loaded, all of them, at the first such request."""
+    loaded = functools.cache(load)
+
     def late(code: int) -> Processor:
         return lambda request: loaded()[code](request)
 
-    return {code: late(code) for code in OPERATOR_CODES}
+    return {code: late(code) for code in codes}

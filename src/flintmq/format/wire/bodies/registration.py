@@ -12,8 +12,7 @@ Flags and order of topics are lost in it.  Brokers of 5.x add a sixth field and 
 import struct
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from flintmq.format.wire.bodies.dialect import (
     BodyError,
@@ -43,8 +42,7 @@ WRAPPED_SINCE_VERSION: Final = 37
 _SIZE: Final = struct.Struct(">i")
 
 
-@dataclass(frozen=True, slots=True)
-class Registration:
+class Registration(NamedTuple):
     """What a broker says of itself."""
 
     topics: dict[str, TopicConfig]
