@@ -13,10 +13,9 @@ from __future__ import annotations
 import struct
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Final
-from zlib import crc32
 
 from flintmq.format.errors import HostError, RecordTooLargeError
-from flintmq.format.java import CRC_MASK
+from flintmq.format.java import crc31
 from flintmq.format.stored.record_layout import (
     BATCH_HEAD,
     BATCH_PLACE,
@@ -134,7 +133,7 @@ def encode_with_topic(
     fields = (
         fixed_size + len(topic_part) + body_size + properties_length,
         MESSAGE_MAGIC,
-        crc32(body) & CRC_MASK if body_crc is None else body_crc,
+        crc31(body) if body_crc is None else body_crc,
         queue_id,
         flag,
         queue_offset,
@@ -215,7 +214,7 @@ def batch_records(
         HEADERS_WITH_ORIGIN[len(origin)].struct.pack,
         sizes,
         repeat(MESSAGE_MAGIC),
-        [crc32(body) & CRC_MASK for body in bodies],
+        [crc31(body) for body in bodies],
         repeat(queue_id),
         flags,
         queue_offsets,
@@ -239,7 +238,7 @@ def encode_unplaced(
     """
     body_size, properties_length = len(body), len(properties)
     size = fixed_size + body_size + properties_length
-    head = _pack_batch_head(size, MESSAGE_MAGIC, crc32(body) & CRC_MASK, queue_id, flag)
+    head = _pack_batch_head(size, MESSAGE_MAGIC, crc31(body), queue_id, flag)
     parts = _pack_body_length(body_size), body, topic_part, _pack_length(properties_length)
     return size, head, b"".join((*parts, properties))
 

@@ -4,13 +4,12 @@ The layout is in ``flintmq.format.stored.record_layout``.
 """
 
 import struct
-import zlib
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from flintmq.format.buffer import Buffer
 from flintmq.format.errors import CorruptRecordError, EndOfRecords
-from flintmq.format.java import CRC_MASK
+from flintmq.format.java import crc31
 from flintmq.format.stored.record_layout import (
     BLANK,
     BLANK_MAGIC,
@@ -47,7 +46,6 @@ _SCAN_HEADERS: Final = {
 
 # Found faster here than as attributes of their modules and types.
 _unpack_scan_header_v4: Final = _SCAN_HEADERS[0].unpack_from
-_crc32: Final = zlib.crc32
 _new_tuple: Final = tuple.__new__
 
 
@@ -141,7 +139,7 @@ def check_record(
             f"claims the offset {offset} and stands at {expected_offset}", position
         )
     # Like Java, do not look at the checksum of an empty body.
-    if check_crc and body_size and _crc32(view[body_at:topic_at]) & CRC_MASK != crc:
+    if check_crc and body_size and crc31(view[body_at:topic_at]) != crc:
         raise CorruptRecordError("the body does not match its checksum", position)
     fields = size, queue_id, queue_offset, offset, sys_flag, store_time, topic, properties, prepared
     return _new_tuple(CheckedRecord, fields)
