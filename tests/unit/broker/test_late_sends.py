@@ -225,3 +225,36 @@ async def test_a_large_batch_waits_as_it_was_prepared_and_is_not_overtaken(
             SendMessageResponse.decode(answer.ext_fields).queue_offset for answer in answers[-3:]
         )
         assert (batch, after) == (before + 1, before + 51)
+
+
+@pytest.mark.parametrize("batch", [False, True])
+async def test_the_first_sends_wait_for_the_first_file_in_their_order_and_others_are_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: bool
+) -> None:
+    monkeypatch.setattr(batch_items, "LARGE_BATCH_SIZE", 100)
+    monkeypatch.setattr(batch_items, "LARGE_BATCH_COUNT", 2)
+    async with slow_site(tmp_path, machineCode="false") as (here, files):
+        files.may_make.clear()
+        wire, other = await here.client(), await here.client()
+        late, large = here.broker.context.late_sends, here.broker.context.large_batches
+        first = (
+            wire.call(
+                RequestCode.SEND_BATCH_MESSAGE,
+                send_header("T", batch=True),
+                encode_batch([BatchItem(0, b"x%d" % number, b"") for number in range(20)]),
+            )
+            if batch
+            else wire.send_raw("T", BODY)
+        )
+        sends = [asyncio.create_task(first)]
+        await eventually(lambda: large.count + late.count == 1)
+        sends.append(asyncio.create_task(wire.send_raw("T", BODY)))
+        # The loop would wait for five seconds, and nobody would be answered.
+        answer = await other.call(RequestCode.GET_BROKER_RUNTIME_INFO)
+        assert answer.code == ResponseCode.SUCCESS
+        assert not here.broker.context.store.log.end_offset
+        files.may_make.set()
+        answers = [await send for send in sends]
+        assert {one.code for one in answers} == {ResponseCode.SUCCESS}
+        offsets = [SendMessageResponse.decode(one.ext_fields).queue_offset for one in answers]
+        assert offsets == [0, 20 if batch else 1]
