@@ -188,6 +188,7 @@ class FairTurns:
     def _call_alone(self) -> None:
         call, name, done = self._alone.popleft()
         self.begin()
+        began, self._turn_end = self.slice_began, 0.0
         try:
             call()
         except Exception as error:
@@ -195,8 +196,8 @@ class FairTurns:
         else:
             done.set_result(None)
         finally:
+            self.slice_began = began
             self.end(name)
-            self._turn_end = 0.0
 
     def _next_turn(self) -> None:
         self._begin_turn(self.now())

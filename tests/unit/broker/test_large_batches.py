@@ -297,3 +297,27 @@ async def test_a_full_disk_is_told_as_ever(tmp_path: Path, monkeypatch: pytest.M
         assert codes[0] == ResponseCode.SUCCESS
         assert codes[-1] == ResponseCode.SYSTEM_ERROR
         assert log.end_offset < 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        ({"transientStorePoolEnable": "true"}, ResponseCode.SUCCESS),
+        ({"brokerRole": "SYNC_MASTER"}, ResponseCode.SLAVE_NOT_AVAILABLE),
+        (
+            {"brokerRole": "SYNC_MASTER", "flushDiskType": "SYNC_FLUSH"},
+            ResponseCode.SLAVE_NOT_AVAILABLE,
+        ),
+    ],
+)
+async def test_whatever_is_promised_the_answer_names_all_messages(
+    tmp_path: Path, settings: dict[str, str], code: ResponseCode
+) -> None:
+    async with preparing_site(tmp_path, **settings) as (here, _):
+        wire = await here.client()
+        answer = await wire.call(CODE, send_header(TOPIC, batch=True), LARGE)
+        assert answer.code == code
+        found = SendMessageResponse.decode(answer.ext_fields)
+        assert (len(set(found.msg_id.split(","))), found.queue_offset) == (COUNT, 0)
+        context = here.broker.context
+        await eventually(lambda: context.store.max_offset_in_queue(TOPIC, 0) == COUNT)

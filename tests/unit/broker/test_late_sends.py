@@ -14,11 +14,13 @@ from flintmq.broker import read_settings, run_broker
 from flintmq.broker.waiting import late_sends
 from flintmq.format.stored.batch import BatchItem, encode_batch
 from flintmq.format.wire.codes import RequestCode, ResponseCode
+from flintmq.format.wire.headers.admin import TopicRequest
 from flintmq.format.wire.headers.offsets import QueueBoundRequest
 from flintmq.format.wire.headers.send import SendMessageResponse
 from flintmq.remoting.refusal_counts import STUCK_DISK
 from flintmq.store.append_group import batch_items
 from flintmq.store.appending import appender
+from flintmq.store.errors import DiskFullError
 from flintmq.store.files.local_files import LocalFiles
 from flintmq.testing import ManualClock
 from tests.kits.broker.broker_kit import (
@@ -258,3 +260,65 @@ async def test_the_first_sends_wait_for_the_first_file_in_their_order_and_others
         assert {one.code for one in answers} == {ResponseCode.SUCCESS}
         offsets = [SendMessageResponse.decode(one.ext_fields).queue_offset for one in answers]
         assert offsets == [0, 20 if batch else 1]
+
+
+@asynccontextmanager
+async def waiting_batch(
+    root: Path, **settings: str
+) -> AsyncIterator[tuple[Site, SlowFiles, asyncio.Task[Any]]]:
+    """Run a broker in which a large batch is prepared, and waits for the first file of the log."""
+    sizes = {"mappedFileSizeCommitLog": str(1 << 20), "maxMessageSize": str(1 << 20)}
+    async with slow_site(root, machineCode="false", **(sizes | settings)) as (here, files):
+        context = here.broker.context
+        context.topics.ensure("T", 4)
+        asked, make_ready = threading.Event(), context.store.log.make_ready
+
+        def told(size: int) -> None:
+            asked.set()
+            make_ready(size)
+
+        context.store.log.make_ready = told  # type: ignore[method-assign]
+        files.may_make.clear()
+        wire = await here.client()
+        body = encode_batch([BatchItem(0, b"x%d" % number, b"") for number in range(4000)])
+        header = send_header("T", batch=True)
+        call = asyncio.create_task(wire.call(RequestCode.SEND_BATCH_MESSAGE, header, body))
+        await eventually(asked.is_set)
+        assert (context.large_batches.count, context.late_sends.count) == (1, 0)
+        yield here, files, call
+
+
+async def test_a_large_batch_whose_topic_is_deleted_while_it_waits_for_a_file_is_refused(
+    tmp_path: Path,
+) -> None:
+    async with waiting_batch(tmp_path, autoCreateTopicEnable="false") as (here, files, call):
+        other = await here.client()
+        await other.ask(RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequest(topic="T"))
+        files.may_make.set()
+        assert (await call).code == ResponseCode.TOPIC_NOT_EXIST
+        assert not here.broker.context.store.log.end_offset
+
+
+async def test_a_large_batch_that_waits_for_a_file_of_a_full_disk_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: SlowFiles, path: Path, size: int) -> Any:
+        raise DiskFullError(path, size)
+
+    async with waiting_batch(tmp_path) as (here, files, call):
+        monkeypatch.setattr(LocalFiles, "create_durable", full)
+        files.may_make.set()
+        answer = await call
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert not here.broker.context.store.log.end_offset
+
+
+async def test_a_broker_that_stops_while_a_large_batch_waits_for_a_file_stores_it(
+    tmp_path: Path,
+) -> None:
+    async with waiting_batch(tmp_path) as (_, _, call):
+        pass  # It may have its file when the broker begins to stop, and not before.
+    await asyncio.wait([call])
+    call.exception()
+    async with slow_site(tmp_path, mappedFileSizeCommitLog=str(1 << 20)) as (here, _):
+        assert here.broker.context.store.max_offset_in_queue("T", 0) == 4000
