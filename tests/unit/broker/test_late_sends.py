@@ -21,6 +21,7 @@ from flintmq.remoting.refusal_counts import STUCK_DISK
 from flintmq.store.append_group import batch_items
 from flintmq.store.appending import appender
 from flintmq.store.errors import DiskFullError
+from flintmq.store.files.allocation import Allocator
 from flintmq.store.files.local_files import LocalFiles
 from flintmq.testing import ManualClock
 from tests.kits.broker.broker_kit import (
@@ -237,6 +238,14 @@ async def test_the_first_sends_wait_for_the_first_file_in_their_order_and_others
     monkeypatch.setattr(batch_items, "LARGE_BATCH_COUNT", 2)
     async with slow_site(tmp_path, machineCode="false") as (here, files):
         files.may_make.clear()
+        asked: list[bool] = []
+
+        def request(allocator: Allocator, *args: Any) -> Any:
+            asked.append(files.may_make.is_set())
+            return request_as_ever(allocator, *args)
+
+        request_as_ever = Allocator.request
+        monkeypatch.setattr(Allocator, "request", request)
         wire, other = await here.client(), await here.client()
         late, large = here.broker.context.late_sends, here.broker.context.large_batches
         first = (
@@ -251,7 +260,6 @@ async def test_the_first_sends_wait_for_the_first_file_in_their_order_and_others
         sends = [asyncio.create_task(first)]
         await eventually(lambda: large.count + late.count == 1)
         sends.append(asyncio.create_task(wire.send_raw("T", BODY)))
-        # The loop would wait for five seconds, and nobody would be answered.
         answer = await other.call(RequestCode.GET_BROKER_RUNTIME_INFO)
         assert answer.code == ResponseCode.SUCCESS
         assert not here.broker.context.store.log.end_offset
@@ -260,6 +268,9 @@ async def test_the_first_sends_wait_for_the_first_file_in_their_order_and_others
         assert {one.code for one in answers} == {ResponseCode.SUCCESS}
         offsets = [SendMessageResponse.decode(one.ext_fields).queue_offset for one in answers]
         assert offsets == [0, 20 if batch else 1]
+        # Whoever asks before it is there waits in the loop, for five seconds.
+        assert asked
+        assert all(asked)
 
 
 @asynccontextmanager
