@@ -2,6 +2,7 @@
 
 import tempfile
 from contextlib import AbstractContextManager
+from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
@@ -9,6 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flintmq.format.stored.batch import BatchItem, encode_batch
+from flintmq.format.stored.record_encoding import (
+    encode_record,
+    encode_topic,
+    encode_unplaced,
+    pack_origin,
+    place_records,
+    unplaced_gap,
+)
+from flintmq.format.stored.record_layout import FIXED_SIZES, TOPIC_LENGTH_SIZE
+from flintmq.format.sys_flag import HOSTS_MASK, with_hosts
 from flintmq.model.message import MessageBatch, PutMessage
 from flintmq.store.appending import batch_preparation
 from flintmq.store.appending.batch_preparation import PreparedBatch
@@ -97,3 +108,47 @@ def test_steps_give_the_same_files(batch: MessageBatch, step_size: int, before: 
         )
         assert in_steps.ok
         assert files_below(one) == files_below(other)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    chosen=st.lists(items, min_size=1, max_size=20),
+    form=st.tuples(hosts, hosts),
+    at=st.lists(st.tuples(st.integers(0, 1 << 62), st.integers(0, 1 << 62)), min_size=1),
+)
+def test_records_that_are_placed_last_are_those_that_are_written_at_once(
+    chosen: list[BatchItem], form: tuple[bytes, bytes], at: list[tuple[int, int]]
+) -> None:
+    born_host, store_host = form
+    sys_flag = with_hosts(1, born_host=born_host, store_host=store_host)
+    topic_part, gap = encode_topic(b"T"), unplaced_gap(sys_flag)
+    fixed_size = FIXED_SIZES[sys_flag & HOSTS_MASK] - TOPIC_LENGTH_SIZE + len(topic_part)
+    unplaced = [
+        encode_unplaced(fixed_size, 3, flag, gap, body, topic_part, text)
+        for flag, body, text in chosen
+    ]
+    records, sizes = bytearray().join(unplaced), list(map(len, unplaced))
+    for queue_offset, offset in at:  # The last place is what counts.
+        origin = pack_origin(sys_flag, 5, born_host, offset, store_host, 2, 0)
+        queue_offsets = range(queue_offset, queue_offset + len(sizes))
+        offsets = list(accumulate(sizes[:-1], initial=offset))
+        place_records(records, sizes, queue_offsets, offsets, origin)
+    assert bytes(records) == b"".join(
+        encode_record(
+            b"T",
+            3,
+            item.flag,
+            queue_offset,
+            physical_offset,
+            sys_flag,
+            5,
+            born_host,
+            offset,
+            store_host,
+            2,
+            0,
+            item.body,
+            item.properties,
+        )
+        for item, queue_offset, physical_offset in zip(chosen, queue_offsets, offsets, strict=True)
+    )

@@ -101,7 +101,7 @@ def test_what_was_not_deleted_survives_every_crash(
             try:
                 is_torn = state.name not in (KILLED, NOTHING_UNSYNCED)
                 driver.restart(state.files, below=state.below, is_torn=is_torn)
-                driver.assert_sound(is_torn=is_torn)
+                driver.assert_sound()
                 driver.assert_goes_on()
             except Exception as error:
                 error.add_note(f"{name}, seed {seed}: {cut}, {state.name}")

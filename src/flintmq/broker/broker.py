@@ -303,7 +303,7 @@ def _make_context(
         cold_loads=ColdLoads(),
         late_sends=LateSends(store, dispatch=dispatch),
         packed_sends=PackedSends(dispatch=dispatch, stored=lambda: context.large_batches.stored()),
-        large_batches=LargeBatches(turns, store.prepare_batch, dispatch=dispatch),
+        large_batches=LargeBatches(turns, store, dispatch=dispatch),
         slaves=slaves,
         statistics=statistics,
         daily=DailyTotals(statistics, now_ms=clock.now_ms),

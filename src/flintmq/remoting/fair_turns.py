@@ -8,7 +8,8 @@ not read from meanwhile, and goes on in a later turn when all others that wait h
 Work that takes long by itself, such as statistics of thousands of groups, is written as a
 generator that yields wherever it may be interrupted.  `FairTurns.run` gives it slices in turn with
 connections.  A peer may ask for such work thousands of times in a few kilobytes: all that one owner
-wants is done one after the other, in the slices of one.
+wants is done one after the other, in the slices of one.  What cannot be interrupted and takes a
+good part of a turn is done by `FairTurns.run_alone`, in a turn in which nobody else has a slice.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Hashable
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from flintmq.model.steps import Steps
 
@@ -82,6 +83,9 @@ class FairTurns:
         """Work that waits, by its owner; the owner whose turn is next comes first."""
         self._is_work_next = False
         """Whether work has the next slice, if connections wait as well."""
+        self._alone: deque[_LoneCall] = deque()
+        self._was_alone = False
+        """Whether the last turn was that of a call which wanted it for itself."""
         self._is_scheduled = False
         """Whether those that wait go on in the next turn of the loop."""
         self._turn_end = 0.0
@@ -104,8 +108,8 @@ class FairTurns:
 
     @property
     def waiting_count(self) -> int:
-        """Connections that wait for their turn, and owners of work."""
-        return len(self._waiting) + len(self._works)
+        """Connections that wait for their turn, owners of work, and calls that want one alone."""
+        return len(self._waiting) + len(self._works) + len(self._alone)
 
     def when_long(self, seconds: float, told: Callable[[float, int | str], None]) -> None:
         """Tell of every slice that takes so long: its time, and what `end` says was its cause."""
@@ -170,8 +174,43 @@ class FairTurns:
             self._schedule()
         return done
 
+    def run_alone(self, call: Callable[[], None], name: str) -> asyncio.Future[None]:
+        """Make a call in a turn in which nobody has a slice; the future tells that it was made.
+
+        Others have the turn between two of them.
+        """
+        lone = _LoneCall(call, name, self._loop.create_future())
+        self._alone.append(lone)
+        self._turn_end = 0.0
+        self._schedule()
+        return lone.done
+
+    def _call_alone(self) -> None:
+        call, name, done = self._alone.popleft()
+        self.begin()
+        began, self._turn_end = self.slice_began, 0.0
+        try:
+            call()
+        except Exception as error:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+        finally:
+            self.slice_began = began
+            self.end(name)
+
     def _next_turn(self) -> None:
         self._begin_turn(self.now())
+        self._was_alone = bool(self._alone) and not self._was_alone
+        if self._was_alone:
+            self._call_alone()
+        else:
+            self._share_turn()
+        self._is_scheduled = False
+        if self.waiting_count:
+            self._schedule()
+
+    def _share_turn(self) -> None:
         # Each at most once, or one that is postponed again would take the slice of another.
         connection_count, owner_count = len(self._waiting), len(self._works)
         while connection_count or owner_count:
@@ -185,9 +224,6 @@ class FairTurns:
                 self._waiting.popleft().go_on()
             if self.now() >= self._turn_end:
                 break
-        self._is_scheduled = False
-        if self._waiting or self._works:
-            self._schedule()
 
     def _go_on_with_work(self) -> None:
         """Give a slice to the owner whose turn it is."""
@@ -199,6 +235,14 @@ class FairTurns:
             works.popleft()
         if not works:
             del self._works[owner]
+
+
+class _LoneCall(NamedTuple):
+    """A call that wants a turn for itself."""
+
+    call: Callable[[], None]
+    name: str
+    done: asyncio.Future[None]
 
 
 class _SlicedWork(Generic[_T]):

@@ -205,7 +205,7 @@ class MessageStore:
     @property
     def is_next_file_late(self) -> bool:
         """Whether puts fail because the next file of the log is not made yet."""
-        return self.log.files.is_next_late
+        return self.log.is_next_late
 
     def append_group(self, sends: Sends, store_host: bytes) -> AppendGroup | NotAppended:
         """Append plain sends together; NotAppended means that nothing was done, and to use ``put``.

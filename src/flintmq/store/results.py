@@ -7,9 +7,12 @@ from typing import Final, NamedTuple, Self
 
 from flintmq.format.message_id import encode_offset_id, encode_offset_ids
 from flintmq.format.stored.record_layout import IPV4
+from flintmq.model.steps import Steps
 from flintmq.store.files.mapped_file import MappedFile
 
 _RECORD_SIZE: Final = IPV4.pick("size")
+NAMED_COUNT_MAX: Final = 2048
+"""Messages of a batch whose ids are made in one step."""
 
 
 class PutStatus(Enum):
@@ -51,6 +54,7 @@ class PutResult:
     """
 
     __slots__ = (
+        "_message_id",
         "message_count",
         "physical_offset",
         "queue_offset",
@@ -90,6 +94,7 @@ class PutResult:
         self.reason = reason
         self.request_count = request_count
         """How many requests have brought the messages: more than one for an append group."""
+        self._message_id = ""
 
     def __repr__(self) -> str:
         return (
@@ -110,9 +115,20 @@ class PutResult:
     @property
     def message_id(self) -> str:
         """The offset id clients get; the ids of a batch are joined by commas."""
+        if self._message_id:
+            return self._message_id
         if not self.record_offsets:
             return encode_offset_id(self.store_host, self.physical_offset)
         return encode_offset_ids(self.store_host, self.record_offsets)
+
+    def name_messages(self) -> Steps[None]:
+        """Make the ids of a large batch in steps; then `message_id` has them at once."""
+        ids = []
+        for start in range(0, len(self.record_offsets), NAMED_COUNT_MAX):
+            some = self.record_offsets[start : start + NAMED_COUNT_MAX]
+            ids.append(encode_offset_ids(self.store_host, some))
+            yield
+        self._message_id = ",".join(ids)
 
     def with_status(self, status: PutStatus, reason: str = "") -> Self:
         """Change the status of this result in place and return it."""

@@ -51,6 +51,11 @@ def state_of(context: BrokerContext, root: Path) -> dict[str, Any]:
     return state | {"held": context.held.count, "waiting": context.puts.waiting_count}
 
 
+async def first_stored(context: BrokerContext) -> None:
+    """Wait until the first sends have their topic, and their file of the log."""
+    await eventually(lambda: context.topics.keeper.is_saved and not context.late_sends.count)
+
+
 @pytest.mark.parametrize("header_type", HeaderType)
 async def test_every_request_is_admitted_once_and_first(
     header_type: HeaderType, tmp_path: Path
@@ -78,7 +83,7 @@ async def test_requests_on_the_bulk_way_are_admitted_once(
         gate = WatchedGate(here.broker.server)
         assert gate.bulk_codes == {11, 310, 320}
         gate.ask(send(), send(), header_type=header_type)
-        await eventually(lambda: here.broker.context.topics.keeper.is_saved)
+        await first_stored(here.broker.context)
         ways = gate.ask(
             *[send()] * 20,
             send("DELAY\x011\x02"),
@@ -107,7 +112,7 @@ async def test_a_refused_request_is_answered_and_leaves_nothing(
         # Sends and pulls of these kinds are known, so they would be handled in bulk.
         gate.ask(*[send()] * 3, pull(0), header_type=header_type)
         context = here.broker.context
-        await eventually(lambda: context.topics.keeper.is_saved)
+        await first_stored(context)
         gate.answers()
         before = state_of(context, tmp_path)
         requests = [*all_requests(gate.codes), *[send()] * 20, pull(0), pull(99)]
@@ -134,7 +139,7 @@ async def test_what_was_gathered_is_stored_although_the_next_one_is_refused(tmp_
     async with site(tmp_path) as here:
         gate = WatchedGate(here.broker.server)
         gate.ask(send(), header_type=HeaderType.JSON)
-        await eventually(lambda: here.broker.context.topics.keeper.is_saved)
+        await first_stored(here.broker.context)
         gate.answers()
 
         def refuse_late(connection: Any, request: Any) -> None:

@@ -1,6 +1,8 @@
 """Without machine code large batches are prepared in slices, and nobody is overtaken."""
 
 import asyncio
+import itertools
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 
 from flintmq.broker.waiting import waiting_sends
 from flintmq.format.compression import CompressionType, compress
+from flintmq.format.message_id import decode_offset_id
 from flintmq.format.stored.batch import BatchItem, encode_batch
 from flintmq.format.sys_flag import COMPRESSED
 from flintmq.format.wire.codes import RequestCode, ResponseCode
@@ -24,6 +27,10 @@ from flintmq.store.append_group.batch_items import is_large_batch
 from flintmq.store.appending import appender
 from flintmq.store.appending.batch_preparation import PreparedBatch, prepare_batch
 from flintmq.store.appending.put_admission import PutAdmission
+from flintmq.store.errors import DiskFullError
+from flintmq.store.files.allocation import Allocator
+from flintmq.store.log.commit_log import CommitLog
+from flintmq.store.results import NAMED_COUNT_MAX, PutResult
 from tests.kits.broker.broker_kit import Site, Wire, eventually, send_header, site
 from tests.kits.broker.remoting_kit import RawClient
 
@@ -224,3 +231,93 @@ async def test_a_broker_that_stops_stores_what_waits(tmp_path: Path) -> None:
     call.exception()
     async with site(tmp_path) as here:
         assert await max_offset(await here.client()) == 1 + COUNT
+
+
+async def test_its_place_in_the_log_is_made_ready_in_a_thread_and_its_ids_in_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[int, int, bool]] = []
+    named: list[int] = []
+
+    def make_ready(log: CommitLog, size: int) -> None:
+        in_loop = threading.get_ident() == loop_thread
+        made.append((size, log.end_offset, in_loop))
+        make_ready_as_ever(log, size)
+
+    def name_messages(result: PutResult) -> Steps[None]:
+        for number, _ in enumerate(name_as_ever(result), 1):
+            named.append(number)
+            yield
+
+    loop_thread = threading.get_ident()
+    make_ready_as_ever, name_as_ever = CommitLog.make_ready, PutResult.name_messages
+    monkeypatch.setattr(CommitLog, "make_ready", make_ready)
+    monkeypatch.setattr(PutResult, "name_messages", name_messages)
+    async with preparing_site(tmp_path) as (here, _):
+        wire = await begun(await here.client())
+        log = here.broker.context.store.log
+        begin = log.end_offset
+        answer = await wire.call(CODE, send_header(TOPIC, batch=True), LARGE)
+        assert made == [(log.end_offset - begin, begin, False)]
+        assert named == list(range(1, COUNT // NAMED_COUNT_MAX + 2))
+        ids = SendMessageResponse.decode(answer.ext_fields).msg_id.split(",")
+        offsets = [decode_offset_id(one)[1] for one in ids]
+        assert (len(offsets), offsets[0]) == (COUNT, begin)
+        assert {b - a for a, b in itertools.pairwise(offsets)} == {
+            (log.end_offset - begin) // COUNT
+        }
+
+
+async def test_a_batch_whose_peer_is_gone_meanwhile_is_stored(tmp_path: Path) -> None:
+    async with preparing_site(tmp_path) as (here, preparing):
+        wire = await begun(await here.client())
+        port = int(here.broker.address.rpartition(":")[2])
+        preparing.may_go_on = False
+        async with RawClient.connect(port) as peer:
+            await peer.send(request(LARGE, 1, batch=True))
+            await eventually(lambda: preparing.under_way == 1)
+        preparing.may_go_on = True
+        context = here.broker.context
+        await eventually(lambda: not context.large_batches.count and not context.is_dispatching)
+        assert await max_offset(wire) == 1 + COUNT
+
+
+async def test_a_full_disk_is_told_as_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_space(_: Allocator, path: Path, *more: object) -> None:
+        raise DiskFullError(path, 1)
+
+    async with preparing_site(tmp_path, mappedFileSizeCommitLog=1 << 20) as (here, _):
+        wire = await begun(await here.client())
+        monkeypatch.setattr(Allocator, "prepare", no_space)
+        monkeypatch.setattr(Allocator, "request", no_space)
+        header, log = send_header(TOPIC, batch=True), here.broker.context.store.log
+        codes: list[int] = []
+        while len(codes) < 10:
+            codes.append((await wire.call(CODE, header, LARGE)).code)
+        assert codes[0] == ResponseCode.SUCCESS
+        assert codes[-1] == ResponseCode.SYSTEM_ERROR
+        assert log.end_offset < 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        ({"transientStorePoolEnable": "true"}, ResponseCode.SUCCESS),
+        ({"brokerRole": "SYNC_MASTER"}, ResponseCode.SLAVE_NOT_AVAILABLE),
+        (
+            {"brokerRole": "SYNC_MASTER", "flushDiskType": "SYNC_FLUSH"},
+            ResponseCode.SLAVE_NOT_AVAILABLE,
+        ),
+    ],
+)
+async def test_whatever_is_promised_the_answer_names_all_messages(
+    tmp_path: Path, settings: dict[str, str], code: ResponseCode
+) -> None:
+    async with preparing_site(tmp_path, **settings) as (here, _):
+        wire = await here.client()
+        answer = await wire.call(CODE, send_header(TOPIC, batch=True), LARGE)
+        assert answer.code == code
+        found = SendMessageResponse.decode(answer.ext_fields)
+        assert (len(set(found.msg_id.split(","))), found.queue_offset) == (COUNT, 0)
+        context = here.broker.context
+        await eventually(lambda: context.store.max_offset_in_queue(TOPIC, 0) == COUNT)

@@ -14,11 +14,14 @@ from flintmq.broker import read_settings, run_broker
 from flintmq.broker.waiting import late_sends
 from flintmq.format.stored.batch import BatchItem, encode_batch
 from flintmq.format.wire.codes import RequestCode, ResponseCode
+from flintmq.format.wire.headers.admin import TopicRequest
 from flintmq.format.wire.headers.offsets import QueueBoundRequest
 from flintmq.format.wire.headers.send import SendMessageResponse
 from flintmq.remoting.refusal_counts import STUCK_DISK
 from flintmq.store.append_group import batch_items
 from flintmq.store.appending import appender
+from flintmq.store.errors import DiskFullError
+from flintmq.store.files.allocation import Allocator
 from flintmq.store.files.local_files import LocalFiles
 from flintmq.testing import ManualClock
 from tests.kits.broker.broker_kit import (
@@ -225,3 +228,108 @@ async def test_a_large_batch_waits_as_it_was_prepared_and_is_not_overtaken(
             SendMessageResponse.decode(answer.ext_fields).queue_offset for answer in answers[-3:]
         )
         assert (batch, after) == (before + 1, before + 51)
+
+
+@pytest.mark.parametrize("batch", [False, True])
+async def test_the_first_sends_wait_for_the_first_file_in_their_order_and_others_are_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: bool
+) -> None:
+    monkeypatch.setattr(batch_items, "LARGE_BATCH_SIZE", 100)
+    monkeypatch.setattr(batch_items, "LARGE_BATCH_COUNT", 2)
+    async with slow_site(tmp_path, machineCode="false") as (here, files):
+        files.may_make.clear()
+        asked: list[bool] = []
+
+        def request(allocator: Allocator, *args: Any) -> Any:
+            asked.append(files.may_make.is_set())
+            return request_as_ever(allocator, *args)
+
+        request_as_ever = Allocator.request
+        monkeypatch.setattr(Allocator, "request", request)
+        wire, other = await here.client(), await here.client()
+        late, large = here.broker.context.late_sends, here.broker.context.large_batches
+        first = (
+            wire.call(
+                RequestCode.SEND_BATCH_MESSAGE,
+                send_header("T", batch=True),
+                encode_batch([BatchItem(0, b"x%d" % number, b"") for number in range(20)]),
+            )
+            if batch
+            else wire.send_raw("T", BODY)
+        )
+        sends = [asyncio.create_task(first)]
+        await eventually(lambda: large.count + late.count == 1)
+        sends.append(asyncio.create_task(wire.send_raw("T", BODY)))
+        answer = await other.call(RequestCode.GET_BROKER_RUNTIME_INFO)
+        assert answer.code == ResponseCode.SUCCESS
+        assert not here.broker.context.store.log.end_offset
+        files.may_make.set()
+        answers = [await send for send in sends]
+        assert {one.code for one in answers} == {ResponseCode.SUCCESS}
+        offsets = [SendMessageResponse.decode(one.ext_fields).queue_offset for one in answers]
+        assert offsets == [0, 20 if batch else 1]
+        # Whoever asks before it is there waits in the loop, for five seconds.
+        assert asked
+        assert all(asked)
+
+
+@asynccontextmanager
+async def waiting_batch(
+    root: Path, **settings: str
+) -> AsyncIterator[tuple[Site, SlowFiles, asyncio.Task[Any]]]:
+    """Run a broker in which a large batch is prepared, and waits for the first file of the log."""
+    sizes = {"mappedFileSizeCommitLog": str(1 << 20), "maxMessageSize": str(1 << 20)}
+    async with slow_site(root, machineCode="false", **(sizes | settings)) as (here, files):
+        context = here.broker.context
+        context.topics.ensure("T", 4)
+        asked, make_ready = threading.Event(), context.store.log.make_ready
+
+        def told(size: int) -> None:
+            asked.set()
+            make_ready(size)
+
+        context.store.log.make_ready = told  # type: ignore[method-assign]
+        files.may_make.clear()
+        wire = await here.client()
+        body = encode_batch([BatchItem(0, b"x%d" % number, b"") for number in range(4000)])
+        header = send_header("T", batch=True)
+        call = asyncio.create_task(wire.call(RequestCode.SEND_BATCH_MESSAGE, header, body))
+        await eventually(asked.is_set)
+        assert (context.large_batches.count, context.late_sends.count) == (1, 0)
+        yield here, files, call
+
+
+async def test_a_large_batch_whose_topic_is_deleted_while_it_waits_for_a_file_is_refused(
+    tmp_path: Path,
+) -> None:
+    async with waiting_batch(tmp_path, autoCreateTopicEnable="false") as (here, files, call):
+        other = await here.client()
+        await other.ask(RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequest(topic="T"))
+        files.may_make.set()
+        assert (await call).code == ResponseCode.TOPIC_NOT_EXIST
+        assert not here.broker.context.store.log.end_offset
+
+
+async def test_a_large_batch_that_waits_for_a_file_of_a_full_disk_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: SlowFiles, path: Path, size: int) -> Any:
+        raise DiskFullError(path, size)
+
+    async with waiting_batch(tmp_path) as (here, files, call):
+        monkeypatch.setattr(LocalFiles, "create_durable", full)
+        files.may_make.set()
+        answer = await call
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert not here.broker.context.store.log.end_offset
+
+
+async def test_a_broker_that_stops_while_a_large_batch_waits_for_a_file_stores_it(
+    tmp_path: Path,
+) -> None:
+    async with waiting_batch(tmp_path) as (_, _, call):
+        pass  # It may have its file when the broker begins to stop, and not before.
+    await asyncio.wait([call])
+    call.exception()
+    async with slow_site(tmp_path, mappedFileSizeCommitLog=str(1 << 20)) as (here, _):
+        assert here.broker.context.store.max_offset_in_queue("T", 0) == 4000

@@ -383,3 +383,48 @@ async def test_what_waited_for_the_peer_to_read_is_not_too_old() -> None:
     connection.resume_writing()
     await worked.finish()
     assert answer_codes(transport) == [ResponseCode.SUCCESS]
+
+
+async def test_what_cannot_be_interrupted_has_a_turn_for_itself() -> None:
+    worked = Worked()
+    connection, _ = worked.connect()
+    slices: list[int] = []
+    calls: list[tuple[int, int]] = []
+
+    def steps() -> Steps[None]:
+        while len(slices) < 12:
+            worked.spend_ms(SLICE_MS)
+            slices.append(worked.turns.turn_count)
+            yield
+
+    def call() -> None:
+        worked.spend_ms(TURN_MS)
+        calls.append((worked.turns.turn_count, len(worked.handled)))
+        connection.data_received(pipelined(1))
+
+    work = worked.turns.run(steps(), "work")
+    lone = [worked.turns.run_alone(call, "append") for _ in range(2)]
+    connection.data_received(pipelined(1))
+    await worked.finish()
+    assert work.done()
+    assert all(one.done() for one in lone)
+    (first, handled_first), (second, handled_second) = calls
+    # What was read before and in the same turn has no slice any more.
+    assert handled_first == 0
+    assert not {first, second} & set(slices)
+    # Others had the turn between the two.
+    assert second == first + 2
+    assert first + 1 in slices
+    assert handled_second == 2
+    assert len(worked.handled) == 3
+
+
+async def test_what_goes_wrong_in_a_turn_for_itself_reaches_whoever_waits() -> None:
+    worked = Worked()
+
+    def call() -> None:
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        await worked.turns.run_alone(call, "append")
+    assert not worked.turns.waiting_count

@@ -11,6 +11,7 @@ from flintmq.store.files.local_files import LocalFiles
 from flintmq.store.files.transient_pool import TransientPool
 from flintmq.store.message_store import MessageStore
 from flintmq.testing import ROOT, Fault, ManualClock, SimulatedFiles
+from flintmq.testing.simulated_region import SimulatedRegion
 from tests.kits.store.store_kit import SMALL, message
 
 SIZE = 16384
@@ -270,3 +271,46 @@ def test_an_opened_log_has_its_next_file_made_before_it_rolls(tmp_path: Path) ->
         store.put(large)
         assert store.log.files.last is not None
         assert store.log.files.last.path == following
+
+
+def test_an_owner_that_must_not_wait_is_told_that_its_first_file_is_being_made(
+    files: SimulatedFiles,
+) -> None:
+    allocator = by_hand(files, roll_wait_ms=0)
+    assert allocator.is_awaited(PATHS[0], PATHS[1], SIZE)
+    assert allocator.is_late
+    assert allocator.request(PATHS[0], PATHS[1], SIZE) is None
+    allocator.allocate_once()
+    assert not allocator.is_late
+    assert not allocator.is_awaited(PATHS[0], PATHS[1], SIZE)
+    assert allocator.request(PATHS[0], PATHS[1], SIZE) is not None
+    assert allocator.allocate_once(), "the one behind it is made ahead"
+
+
+def test_a_first_file_that_cannot_be_made_is_not_waited_for(files: SimulatedFiles) -> None:
+    allocator = by_hand(files, roll_wait_ms=0)
+    files.capacity = SIZE - 1
+    assert allocator.is_awaited(PATHS[0], PATHS[1], SIZE)
+    allocator.allocate_once()
+    assert not allocator.is_late
+    assert not allocator.is_awaited(PATHS[0], PATHS[1], SIZE)
+    with pytest.raises(DiskFullError):
+        allocator.request(PATHS[0], PATHS[1], SIZE)
+
+
+def test_an_owner_that_may_wait_does(files: SimulatedFiles) -> None:
+    assert not by_hand(files).is_awaited(PATHS[0], PATHS[1], SIZE)
+    without_threads = Allocator(files=files, clock=files.clock, threads=False, roll_wait_ms=0)
+    assert not without_threads.is_awaited(PATHS[0], PATHS[1], SIZE)
+
+
+def test_a_file_is_made_with_as_many_bytes_ready_as_somebody_will_write(
+    files: SimulatedFiles,
+) -> None:
+    allocator = by_hand(files)
+    allocator.prepare(PATHS[0], SIZE)
+    allocator.allocate_once()
+    allocator.prepare(PATHS[0], SIZE, ready_size=5000)
+    region = allocator.request(PATHS[0], PATHS[1], SIZE)
+    assert isinstance(region, SimulatedRegion)
+    assert (0, 5000) in region.prepared

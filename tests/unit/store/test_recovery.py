@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from flintmq.format.java import tags_code
 from flintmq.format.stored.checkpoint import (
     FILE_SIZE,
     MARKS_AT,
@@ -556,3 +557,41 @@ def test_the_report_keeps_a_hundred_problems_at_most(files: SimulatedFiles) -> N
         report.add_problem(f"problem {number}")
     assert (len(report.problems), report.problem_count) == (100, 150)
     assert "50 more problems" in report.summary
+
+
+@pytest.mark.parametrize("cleanly", [False, True])
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_queue_beside_the_extension_of_another_life_gets_its_own(
+    cleanly: bool, is_gone: bool
+) -> None:
+    def life(tag: str) -> SimulatedFiles:
+        files = new_files()
+        store = open_store(files, enable_consume_queue_ext=True)
+        for number in range(12):
+            store.put(message(b"%d" % number, properties={"TAGS": f"{tag}{number}"}))
+        if cleanly:
+            store.close()
+            return files
+        store.dispatch()
+        store.checkpoint()
+        return files.process_crash_image()
+
+    extension = ROOT / "consumequeue_ext" / "T" / "0" / f"{0:020d}"
+    files, other = life("one"), life("two")
+    if is_gone:
+        files.remove(extension)
+    else:
+        files.write(extension, other.read(extension))
+    store = open_store(files, enable_consume_queue_ext=True)
+    assert any("extension" in text for text in store.recovery_report.problems)
+    queue = store.queues.get("T", 0)
+    assert queue is not None
+    assert queue.max_offset == 12
+    for number in range(12):
+        unit = queue.unit_at(number)
+        assert unit is not None
+        found = queue.resolve(unit[2])
+        assert found is not None
+        assert found.tags_code == tags_code(f"one{number}")
+    again = open_store(files.process_crash_image(), enable_consume_queue_ext=True)
+    assert not again.recovery_report.problems

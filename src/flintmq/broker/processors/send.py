@@ -105,16 +105,16 @@ class SendProcessor:
                 if self._hold(request, prepared):
                     return None
             admitted = admit_send(self._context, header)
+            is_first = not late.is_retrying and self._context.store.log.ask_for_first()
+            if is_first and self._hold(request, prepared):
+                return None
             result = self._put(request, admitted, prepared)
         except RefusedError as refusal:
             return self._refusal(refusal)
         if header.batch:
             self._context.hold_back(request.connection)
-        if result.ok and result.wait_for_flush:
-            self._context.puts.when_done(
-                result,
-                lambda final: request.answer(self._answer(final, header.topic, admitted.queue_id)),
-            )
+        if result.ok and (result.wait_for_flush or prepared is not None):
+            self._answer_when_done(request, result, admitted.queue_id)
             return None
         if (
             result.status is PutStatus.CREATE_MAPPED_FILE_FAILED
@@ -315,6 +315,19 @@ class SendProcessor:
         return dead, 0
 
     # -- answers -----------------------------------------------------------------------------
+
+    def _answer_when_done(
+        self, request: Request[SendMessageRequest], result: PutResult, queue_id: int
+    ) -> None:
+        """Answer when what was stored is as durable as promised, and its messages have names."""
+
+        def answer(final: PutResult) -> None:
+            request.answer(self._answer(final, request.header.topic, queue_id))
+
+        context = self._context
+        context.puts.when_done(
+            result, lambda final: context.large_batches.name(final, lambda: answer(final))
+        )
 
     def _shared_answer(self) -> SharedAnswer:
         config = self._context.config

@@ -5,20 +5,22 @@ compares the two.  Everything that stores a message calls one of them.
 
 `encode_record` writes one record.  `batch_records` writes those of a batch, column by column; they
 share their *origin*, from the sys flag to the prepared transaction offset.  `encode_unplaced`
-writes all of a record that does not depend on where it will stand, and `placed_records` the rest.
+writes all of a record that does not depend on where and when it will be stored, and `place_records`
+the rest.
 """
 
 from __future__ import annotations
 
 import struct
-from itertools import chain, repeat
+from collections import deque
+from itertools import accumulate, chain, repeat
 from typing import TYPE_CHECKING, Final
 
 from flintmq.format.errors import HostError, RecordTooLargeError
 from flintmq.format.java import crc31
 from flintmq.format.stored.record_layout import (
     BATCH_HEAD,
-    BATCH_PLACE,
+    BATCH_PLACES,
     BLANK,
     BLANK_MAGIC,
     BLANK_SIZE,
@@ -51,7 +53,6 @@ _HEADERS: Final = {
 }
 _pack_length: Final = PROPERTIES_LENGTH.pack
 _pack_batch_head: Final = BATCH_HEAD.struct.pack
-_pack_batch_place: Final = BATCH_PLACE.struct.pack
 _pack_body_length: Final = BODY_LENGTH.struct.pack
 
 
@@ -229,36 +230,58 @@ def batch_records(
     )
 
 
-def encode_unplaced(
-    fixed_size: int, queue_id: int, flag: int, body: bytes, topic_part: bytes, properties: bytes
-) -> tuple[int, bytes, bytes]:
-    """Return the size of a record, and what stands before its offsets and behind its origin.
+def unplaced_gap(sys_flag: int) -> bytes:
+    """Return what stands in a record of `encode_unplaced` instead of its offsets and its origin."""
+    return bytes(BATCH_PLACES[ORIGINS[sys_flag & HOSTS_MASK].size].size)
 
-    ``fixed_size`` is that of the record without body and properties.  Nothing is checked.
+
+def encode_unplaced(
+    fixed_size: int,
+    queue_id: int,
+    flag: int,
+    gap: bytes,
+    body: bytes,
+    topic_part: bytes,
+    properties: bytes,
+) -> bytes:
+    """Return a record without its place and its origin; nothing is checked.
+
+    ``fixed_size`` is its size without body and properties, ``gap`` what `unplaced_gap` gives.
     """
     body_size, properties_length = len(body), len(properties)
     size = fixed_size + body_size + properties_length
-    head = _pack_batch_head(size, MESSAGE_MAGIC, crc31(body), queue_id, flag)
-    parts = _pack_body_length(body_size), body, topic_part, _pack_length(properties_length)
-    return size, head, b"".join((*parts, properties))
+    return b"".join(
+        (
+            _pack_batch_head(size, MESSAGE_MAGIC, crc31(body), queue_id, flag),
+            gap,
+            _pack_body_length(body_size),
+            body,
+            topic_part,
+            _pack_length(properties_length),
+            properties,
+        )
+    )
 
 
-def placed_records(
-    heads: Sequence[bytes],
-    tails: Sequence[bytes],
+def place_records(
+    records: bytearray,
+    sizes: Sequence[int],
     queue_offsets: Iterable[int],
     physical_offsets: Iterable[int],
     origin: bytes,
-) -> bytes:
-    """Return the records of which `encode_unplaced` gave heads and tails.
+) -> None:
+    """Write offsets and origin into records that `encode_unplaced` gave, one behind the other.
 
-    It does as little as can be done for each: whoever appends them has others to serve.
+    It does as little as can be done for each: whoever appends them has others to serve.  Done
+    again, it replaces what was written before.
     """
-    pieces = [origin] * (4 * len(heads))
-    pieces[0::4] = heads
-    pieces[1::4] = map(_pack_batch_place, queue_offsets, physical_offsets)
-    pieces[3::4] = tails
-    return b"".join(pieces)
+    pack_into = BATCH_PLACES[len(origin)].struct.pack_into
+    places = accumulate(sizes[:-1], initial=BATCH_HEAD.size)
+    # A deque that keeps nothing runs through the calls without a loop in Python.
+    deque(
+        map(pack_into, repeat(records), places, queue_offsets, physical_offsets, repeat(origin)),
+        maxlen=0,
+    )
 
 
 def _wrong_hosts(sys_flag: int, born_host: bytes, store_host: bytes) -> HostError:

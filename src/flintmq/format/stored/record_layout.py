@@ -149,12 +149,14 @@ HEADERS_WITH_ORIGIN: Final = {
 BATCH_HEAD: Final = FieldTable(
     field for field in _HEAD_FIELDS if IPV4.at(field[0]) < QUEUE_OFFSET_AT
 )
-BATCH_PLACE: Final = FieldTable(
-    field for field in _HEAD_FIELDS if IPV4.at(field[0]) >= QUEUE_OFFSET_AT
-)
+_PLACE_FIELDS: Final = [field for field in _HEAD_FIELDS if IPV4.at(field[0]) >= QUEUE_OFFSET_AT]
+BATCH_PLACES: Final = {
+    origin.size: FieldTable([*_PLACE_FIELDS, ("origin", f"{origin.size}s")])
+    for origin in ORIGINS.values()
+}
 BODY_LENGTH: Final = FieldTable(IPV4.fields[-1:])
 """The header in parts, for whoever learns last where a record will stand: what comes before its two
-offsets, these, the origin, and the length of the body."""
+offsets, these with the origin, by the size of that, and the length of the body."""
 
 IPV4_ORIGIN_SIZE: Final = ORIGINS[0].size
 assert SYS_FLAG_AT + IPV4_ORIGIN_SIZE == IPV4_BODY_LENGTH_AT

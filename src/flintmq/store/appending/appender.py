@@ -14,7 +14,7 @@ from flintmq.format.stored.queue_claims import QueueSlot
 from flintmq.format.stored.record_encoding import (
     encode_with_topic,
     pack_origin,
-    placed_records,
+    place_records,
 )
 from flintmq.format.stored.record_layout import (
     FIXED_SIZES,
@@ -374,8 +374,8 @@ class Appender:
 
     def _append_prepared(self, prepared: PreparedBatch) -> PutResult:
         """Give the messages of a batch their offsets, and copy them to the end of the log."""
-        batch, topic_part, sizes, heads, tails, texts, space_count = prepared
-        topic, queue_id, count, total = batch.topic, batch.queue_id, len(sizes), sum(sizes)
+        batch, topic_part, sizes, records, _, space_count = prepared
+        topic, queue_id, count, total = batch.topic, batch.queue_id, len(sizes), len(records)
         self.began_ms = now = self._clock.now_ms()
         origin, sys_flag = _origin_of(batch, now)
         if not self._log.fits(total):
@@ -384,7 +384,7 @@ class Appender:
         offsets = tuple(accumulate(sizes[:-1], initial=file.first_offset + file.wrote))
         first = self.next_offsets.get((topic, queue_id), 0)
         queue_offsets = range(first, first + count)
-        records = placed_records(heads, tails, queue_offsets, offsets, origin)
+        place_records(records, sizes, queue_offsets, offsets, origin)
         in_steps = self._dispatcher.run_limit.is_for_steps(count=count, key_count=space_count)
         requests = (
             ()
@@ -394,7 +394,7 @@ class Appender:
                 queue_id,
                 now,
                 sys_flag,
-                zip(offsets, sizes, queue_offsets, texts, strict=True),
+                zip(offsets, sizes, queue_offsets, prepared.texts, strict=True),
             )
         )
         end = file.wrote + total

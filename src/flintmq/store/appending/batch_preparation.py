@@ -4,17 +4,17 @@ A batch is appended in one go, all of it or nothing, and may have tens of thousa
 What takes long does not depend on where they will stand: to take them out, to check them, to sum up
 their bodies, to join what stands in their records.  So that is done first, in steps between which
 others are served, and nobody has to wait for the log meanwhile.  What is left for the append is
-little for each message (`flintmq.format.stored.record_encoding.placed_records`).
+little for each message (`flintmq.format.stored.record_encoding.place_records`).
 """
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from flintmq.format.properties import encode_properties
 from flintmq.format.stored.batch import join_properties, walk_batch
-from flintmq.format.stored.record_encoding import encode_unplaced
+from flintmq.format.stored.record_encoding import encode_unplaced, unplaced_gap
 from flintmq.format.stored.record_layout import (
     FIXED_SIZES,
     PROPERTIES_LENGTH_MAX,
@@ -50,22 +50,31 @@ class PreparedBatch(NamedTuple):
     """The topic as it stands in a record, with its length before it."""
     sizes: list[int]
     """The sizes of the records."""
-    heads: list[bytes]
-    tails: list[bytes]
-    """What stands before the offsets of each record, and behind its origin."""
-    texts: list[bytes]
-    """The properties of each message, with those of the batch."""
+    records: bytearray
+    """The records, one behind the other, without their offsets and their origin."""
+    text_sizes: list[int]
+    """The sizes of the properties of each message, with those of the batch, which end its record.
+    """
     space_count: int
     """Spaces in them: each may stand between two keys."""
 
     @property
     def held_size(self) -> int:
         """Bytes of memory that it takes, about."""
-        return sum(self.sizes) + sum(map(len, self.texts)) + len(self.sizes) * _PIECES_SIZE
+        return len(self.records) + len(self.sizes) * _NUMBERS_SIZE
+
+    @property
+    def texts(self) -> list[bytes]:
+        """The properties of each message, with those of the batch."""
+        records, ends = self.records, accumulate(self.sizes)
+        return [
+            bytes(records[end - size : end])
+            for end, size in zip(ends, self.text_sizes, strict=True)
+        ]
 
 
-_PIECES_SIZE: Final = 128
-"""What Python adds for each message: three objects, and their places in lists."""
+_NUMBERS_SIZE: Final = 80
+"""What the sizes of a message take in Python at most, with their places in lists."""
 
 
 def prepare_batch(batch: MessageBatch, admission: PutAdmission) -> Steps[PreparedBatch]:
@@ -80,8 +89,8 @@ def prepare_batch(batch: MessageBatch, admission: PutAdmission) -> Steps[Prepare
     topic_part = admission.topic_parts.get(batch.topic) or admission.topic_part(batch.topic)
     sys_flag = with_hosts(batch.sys_flag, born_host=batch.born_host, store_host=batch.store_host)
     fixed_size = FIXED_SIZES[sys_flag & HOSTS_MASK] - TOPIC_LENGTH_SIZE + len(topic_part)
-    sizes: list[int] = []
-    heads, tails, texts = list[bytes](), list[bytes](), list[bytes]()
+    gap, records = unplaced_gap(sys_flag), bytearray()
+    sizes, text_sizes = list[int](), list[int]()
     queue_id, space_count, longest, done_size = batch.queue_id, 0, 0, 0
     multi_dispatch = admission.multi_dispatch
     items = walk_batch(batch.body, count_max=BATCH_COUNT_MAX)
@@ -93,13 +102,12 @@ def prepare_batch(batch: MessageBatch, admission: PutAdmission) -> Steps[Prepare
                 continue
             if multi_dispatch:
                 admission.check_further_offsets(text)
-            size, head, tail = encode_unplaced(fixed_size, queue_id, flag, body, topic_part, text)
-            sizes.append(size)
-            heads.append(head)
-            tails.append(tail)
-            texts.append(text)
+            record = encode_unplaced(fixed_size, queue_id, flag, gap, body, topic_part, text)
+            records += record
+            sizes.append(len(record))
+            text_sizes.append(len(text))
             space_count += text.count(b" ")
-            done_size += size
+            done_size += len(record)
             if done_size > STEP_SIZE_MAX:
                 done_size = 0
                 yield
@@ -108,7 +116,7 @@ def prepare_batch(batch: MessageBatch, admission: PutAdmission) -> Steps[Prepare
         raise illegal("the batch is empty")
     if longest > PROPERTIES_LENGTH_MAX:
         raise PutRefusedError(PutStatus.PROPERTIES_SIZE_EXCEEDED, f"{longest} bytes of properties")
-    return PreparedBatch(batch, topic_part, sizes, heads, tails, texts, space_count)
+    return PreparedBatch(batch, topic_part, sizes, records, text_sizes, space_count)
 
 
 def _checked_text(batch: MessageBatch, admission: PutAdmission) -> bytes:

@@ -79,6 +79,7 @@ class Allocator:
         self._warm = warm
         self._pool = pool if fail_fast else None
         self._wait_seconds = wait_ms / 1000
+        self._may_wait = roll_wait_ms is None
         self._roll_wait_seconds = (wait_ms if roll_wait_ms is None else roll_wait_ms) / 1000
         self._late: _Request | None = None
         """The request that was not ready in time."""
@@ -121,15 +122,53 @@ class Allocator:
             self._start_thread()
         return self._collect(wanted, self._roll_wait_seconds if is_ahead else self._wait_seconds)
 
-    def prepare(self, path: Path, size: int) -> None:
-        """Let a file be made that will be asked for soon; never waits."""
+    def prepare(self, path: Path, size: int, ready_size: int = 0) -> None:
+        """Let a file be made that will be asked for soon; never waits.
+
+        Only a thread that may wait has bytes of it made ready to be written, besides those that
+        always are: it waits as long as for any file.
+        """
         with self._changed:
-            if self._closed or not self._ahead or path.name in self._requests:
+            if self._closed or not self._ahead:
                 return
-            self._register(path, size)
+            if path.name not in self._requests:
+                self._register(path, size)
+                self._changed.notify_all()
+        if self._starts_thread:
+            self._start_thread()
+        if ready_size:
+            self._make_ready(path, ready_size)
+
+    def _make_ready(self, path: Path, size: int) -> None:
+        with self._changed:
+            request = self._requests.get(path.name)
+            if request is not None:
+                self._changed.wait_for(
+                    lambda: not request.is_open or self._closed, timeout=self._wait_seconds
+                )
+        if request is not None and request.region is not None:
+            # Not under the lock, for which somebody may wait who must not.  One that is closed
+            # meanwhile has no pages to be made ready.
+            request.region.prepare_pages(0, size)
+
+    def is_awaited(self, path: Path, following: Path, size: int) -> bool:
+        """Ask for a file without waiting; return whether it is still being made.
+
+        ``is_late`` tells from then on when it is there.  An owner that may wait is told that it
+        need not ask so.
+        """
+        with self._changed:
+            if self._closed or not self._ahead or self._may_wait:
+                return False
+            wanted = self._register(path, size)
+            if wanted is None or not wanted.is_open:
+                return False
+            self._register(following, size)
+            self._late = wanted
             self._changed.notify_all()
         if self._starts_thread:
             self._start_thread()
+        return True
 
     def _register(self, path: Path, size: int) -> _Request | None:
         request = self._requests.get(path.name)
@@ -161,7 +200,7 @@ class Allocator:
     def _collect(self, request: _Request, wait_seconds: float) -> MappedRegion | None:
         with self._changed:
             # Whoever asks again for a file that was late does not wait again.
-            if self._late is not request or self._roll_wait_seconds == self._wait_seconds:
+            if self._late is not request or self._may_wait:
                 self._changed.wait_for(
                     lambda: not request.is_open or self._closed, timeout=wait_seconds
                 )

@@ -76,7 +76,7 @@ class MappedFileQueue:
         """Store time of the last append that a flush without a least number of pages covered."""
         self._files_layer = files
         self._clock = clock
-        self._allocator = allocator
+        self.allocator = allocator
         self._pool = pool
         self._reserve = reserve
         self._list: list[MappedFile] = []
@@ -259,30 +259,19 @@ class MappedFileQueue:
             return self._create(last.end_offset)
         return self._create(start_offset - start_offset % self.file_size)
 
-    @property
-    def is_next_late(self) -> bool:
-        """Whether the file that is needed next was not made in time, and still is not."""
-        return self._allocator is not None and self._allocator.is_late
-
     def make_next(self) -> MappedFile:
         """Make the file after the last one, which need not be full yet."""
         last = self.last
         assert last is not None, "an empty queue has no next file"
         return self._create(last.end_offset)
 
-    def prepare_next(self) -> None:
-        """Let the file after the last one be made ahead, if there is an allocator for that."""
-        last = self.last
-        if last is not None and self._allocator is not None:
-            self._allocator.prepare(self.next_path(last.end_offset), self.file_size)
-
     def _create(self, offset: int) -> MappedFile:
         path = self.next_path(offset)
-        if self._allocator is None:
+        if self.allocator is None:
             region = self._files_layer.create(path, self.file_size, reserve=self._reserve)
         else:
             following = self.next_path(offset + self.file_size)
-            allocated = self._allocator.request(path, following, self.file_size)
+            allocated = self.allocator.request(path, following, self.file_size)
             if allocated is None:
                 raise StoreError(f"{path}: the file was not made in time")
             region = allocated

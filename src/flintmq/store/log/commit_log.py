@@ -123,9 +123,43 @@ class CommitLog:
 
         A log that rolls has asked for its next file already, but one that was just opened has not.
         """
-        last = self.files.last
-        if last is not None and last.wrote * 2 >= last.size:
-            self.files.prepare_next()
+        files, last = self.files, self.files.last
+        if last is not None and last.wrote * 2 >= last.size and files.allocator is not None:
+            files.allocator.prepare(files.next_path(last.end_offset), self.file_size)
+
+    @property
+    def is_next_late(self) -> bool:
+        """Whether the file that is needed next was not made in time, and still is not."""
+        return self.files.allocator is not None and self.files.allocator.is_late
+
+    def ask_for_first(self) -> bool:
+        """Have the first file made, if there is none; return whether it is being made still.
+
+        That takes longer than an owner may wait who has others to serve: `is_next_late` tells him
+        when it is there.
+        """
+        files = self.files
+        if files.last is not None or files.allocator is None:
+            return False
+        return files.allocator.is_awaited(
+            files.next_path(0), files.next_path(self.file_size), self.file_size
+        )
+
+    def make_ready(self, size: int) -> None:
+        """Have the place where the next ``size`` bytes go ready: the next file, or its pages.
+
+        It waits for the disk, in a thread that may, so that an append of much need not.
+        """
+        tail, files = self._tail, self.files
+        if tail is None or (self._space_end and tail.wrote + size > self._space_end):
+            if files.allocator is not None:
+                path = files.next_path(0 if tail is None else tail.end_offset)
+                files.allocator.prepare(path, self.file_size, size)
+        elif self._space_end and tail.write_buffer is None and tail.hold():
+            try:
+                tail.region.prepare_pages(tail.wrote, size)
+            finally:
+                tail.release()
 
     @property
     def is_reserved(self) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from flintmq.format.stored.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_SIZE
+from flintmq.format.stored.consume_queue_ext import is_address
 from flintmq.format.stored.record_layout import RECORD_SIZE_MIN
+from flintmq.model.topics import DUE_TIME_TOPICS
 from flintmq.store.files.interface import is_safe_name
 from flintmq.store.log.dispatch_request import DispatchRequest
 
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 UNIT_GAP_MAX: Final = 1_000_000
 """Records that are lost leave blank units; a larger gap is taken for a damaged queue offset."""
+
+LOOKED_AT_COUNT: Final = 64
+"""Units of a queue whose extension is looked at, besides the last one."""
 
 LOST_SIZE_MAX: Final = 1 << 40
 """A unit that leads further behind the end of the log is garbage, and tells of no lost record."""
@@ -119,7 +124,13 @@ class QueueRecovery:
             end = queue.find_end(keep_below, self._unit_check(queue))
             self._note_reach(queue, end, log_end)
             self._report.units_cut += queue.cut(end, self._unsynced)
-            if marks is None:
+            if not self._has_own_extension(queue):
+                self._report.add_problem(
+                    f"queue {queue.topic}/{queue.queue_id}: its extension is that of other "
+                    "messages; made anew"
+                )
+                self.mark_hole(queue, self._log.min_offset)
+            elif marks is None:
                 self._suspect(queue)
         if marks is not None:
             census = self._queues.census
@@ -176,6 +187,32 @@ class QueueRecovery:
             return (*key, queue_offset) in slots
 
         return is_true
+
+    def _has_own_extension(self, queue: StoredQueue) -> bool:
+        """Whether units of a queue lead into its extension to what belongs to their messages.
+
+        A power failure amid the removal of a topic that was made anew may bring back a queue of one
+        life beside the extension of another.  Then hardly any unit is right, so some of them tell.
+        """
+        if queue.ext is None or queue.is_empty:
+            return True
+        first, count = queue.min_offset, queue.max_offset - queue.min_offset
+        step = max(count // LOOKED_AT_COUNT, 1)
+        numbers = {*range(first, queue.max_offset, step), queue.max_offset - 1}
+        return all(self._is_extension_true(queue, number) for number in numbers)
+
+    def _is_extension_true(self, queue: StoredQueue, number: int) -> bool:
+        unit = queue.unit_at(number)
+        if unit is None or not is_address(unit[2]) or unit[0] < self._log.min_offset:
+            return True
+        record = self._walk.record_at(unit[0])
+        if record is None or record.size != unit[1]:
+            return True  # That is judged elsewhere.
+        request, found = self._walk.request(record), queue.resolve(unit[2])
+        if found is None or found.store_time != request.store_timestamp:
+            return False
+        # What waits for a time has had the code of its tag in queues that Java has recovered.
+        return queue.topic in DUE_TIME_TOPICS or found.tags_code == request.tags_code
 
     def _suspect(self, queue: StoredQueue) -> None:
         """Without marks to count by, look for signs that a whole file of a queue is missing.
