@@ -3,4 +3,4 @@
 Nothing here does I/O.  The parser library is loaded with the first expression that is compiled.
 """
 
-__all__ = ["bloom", "errors", "filter_entries", "nodes", "sql92"]
+__all__ = ["bloom", "errors", "expression_limits", "filter_entries", "sql92"]

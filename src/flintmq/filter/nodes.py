@@ -17,6 +17,7 @@ from dataclasses import InitVar, dataclass, field
 from typing import Final, TypeAlias
 
 from flintmq.filter.errors import EvaluationError, SqlFilterError
+from flintmq.filter.expression_limits import DEPTH_MAX, OPERAND_COUNT_MAX
 from flintmq.filter.java_numbers import (
     Long,
     compare_doubles,
@@ -24,13 +25,10 @@ from flintmq.filter.java_numbers import (
     read_double,
     read_integer,
 )
-from flintmq.filter.sql92 import OPERAND_COUNT_MAX
 
 Value: TypeAlias = str | bool | int | float | None
 Properties: TypeAlias = Mapping[str, str]
 
-DEPTH_MAX: Final = 100
-"""Operations inside each other; evaluating goes as deep."""
 
 _COMPARISONS: Final[dict[str, Callable[[int], bool]]] = {
     ">": lambda order: order > 0,

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from flintmq.filter.errors import EvaluationError, SqlFilterError
+from flintmq.filter.expression_limits import LENGTH_MAX
 from flintmq.filter.java_places import java_units
 from flintmq.model.steps import finish
 
 if TYPE_CHECKING:
     from flintmq.filter.nodes import Node, Properties, Value
     from flintmq.model.steps import Steps
-
-LENGTH_MAX: Final = 8192
-"""Characters of an expression."""
-OPERAND_COUNT_MAX: Final = 1000
-"""Operands of all operations of an expression; each message costs as many steps."""
 
 
 class CompiledExpression:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from flintmq.filter import java_numbers
 from flintmq.filter.errors import EvaluationError, SqlFilterError
-from flintmq.filter.nodes import DEPTH_MAX
+from flintmq.filter.expression_limits import DEPTH_MAX, LENGTH_MAX, OPERAND_COUNT_MAX
 from flintmq.filter.parser import TOKEN_COUNT_MAX
-from flintmq.filter.sql92 import LENGTH_MAX, OPERAND_COUNT_MAX, compile_in_steps, compile_sql
+from flintmq.filter.sql92 import compile_in_steps, compile_sql
 from tests.kits.filter.sql_generator import SqlGenerator
 
 PROPERTIES: Final = {"a": "5", "b": "x", "t": "true", "n": "-3", "f": "5.5", "big": "99999999999"}

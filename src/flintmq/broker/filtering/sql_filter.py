@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from flintmq.filter.sql92 import OPERAND_COUNT_MAX
+from flintmq.filter.expression_limits import OPERAND_COUNT_MAX
 from flintmq.format.errors import CorruptRecordError
 from flintmq.format.stored.record import read_record_properties
 from flintmq.model.property_names import RETRY_TOPIC
