@@ -197,7 +197,7 @@ class QueueRecovery:
         if queue.ext is None or queue.is_empty:
             return True
         first, count = queue.min_offset, queue.max_offset - queue.min_offset
-        step = max(count // LOOKED_AT_COUNT, 1)
+        step = max(-(-count // LOOKED_AT_COUNT), 1)
         numbers = {*range(first, queue.max_offset, step), queue.max_offset - 1}
         return all(self._is_extension_true(queue, number) for number in numbers)
 
