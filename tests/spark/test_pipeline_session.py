@@ -193,6 +193,15 @@ def test_the_reason_of_an_error_is_one_line(error: Exception, reason: str) -> No
     assert reason_of(error) == reason
 
 
+def test_an_error_of_a_java_that_has_ended_has_a_reason() -> None:
+    class UnansweredError(Exception):
+        def __str__(self) -> str:
+            raise ConnectionRefusedError(111, "Connection refused")
+
+    expected = "UnansweredError: [Errno 111] Connection refused"
+    assert reason_of(UnansweredError()) == expected
+
+
 def test_a_reason_is_bounded() -> None:
     assert len(reason_of(ValueError("x" * 10_000))) == REASON_LENGTH_MAX + 1
 
