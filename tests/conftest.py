@@ -16,6 +16,9 @@ from tests.kits.leftovers import LEAVES_NOTHING, no_task_left, nothing_left
 DEADLINE_S: Final = 60
 """How long a coroutine may take; ``pytest.mark.deadline(seconds)`` gives a test another time."""
 
+NAMED_LENGTH_MAX: Final = 200
+"""How long a text may be that stands in the name of a test with this parameter."""
+
 # A loaded machine may take any time for an example; what is proven does not depend on it.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
@@ -40,6 +43,17 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name a long parameter by its length.
+
+    Some are megabytes.  Each process of a run writes the names of all tests and sends them to the
+    one that gives out the work, again with each result.
+    """
+    if isinstance(val, str | bytes) and len(val) > NAMED_LENGTH_MAX:
+        return f"{argname} of {len(val)}"
+    return None
 
 
 @pytest.hookimpl(tryfirst=True)

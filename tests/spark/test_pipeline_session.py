@@ -9,16 +9,20 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+from py4j.clientserver import ClientServer, JavaParameters, PythonParameters  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from flintmq.spark.runtime import spark_session
 from flintmq.spark.runtime.failures import REASON_LENGTH_MAX, reason_of
 from flintmq.spark.runtime.java_runtime import JavaRuntimeError, require_java
 from flintmq.spark.runtime.session_settings import SessionError, SessionSettings, is_local
 from flintmq.spark.runtime.shipping import package_zip, zip_content
-from flintmq.spark.runtime.spark_session import job_session, log_errors
+from flintmq.spark.runtime.spark_session import job_session, limit_answers, log_errors
 from tests.kits.spark.light_spark import light_java
 
 
@@ -162,6 +166,19 @@ def test_sparks_noise_goes_into_a_file_that_a_good_end_removes(
     assert [path.name for path in tmp_path.iterdir()] == ["flintmq"]
 
 
+def test_a_java_that_accepts_and_never_answers_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spark_session, "ANSWER_SECONDS_MAX", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        known: Any = JavaParameters(port=mute.getsockname()[1], auth_token="secret")
+        java: Any = ClientServer(known, PythonParameters(eager_load=False))
+        limit_answers(java)
+        with pytest.raises(Py4JError):
+            java.jvm.java.lang.System.exit(0)
+        java.shutdown_callback_server()
+
+
 # -- reasons ----------------------------------------------------------------------------------
 
 TRACEBACK = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker:
@@ -191,6 +208,15 @@ SQLSTATE: 38000
 )
 def test_the_reason_of_an_error_is_one_line(error: Exception, reason: str) -> None:
     assert reason_of(error) == reason
+
+
+def test_an_error_of_a_java_that_has_ended_has_a_reason() -> None:
+    class UnansweredError(Exception):
+        def __str__(self) -> str:
+            raise ConnectionRefusedError(111, "Connection refused")
+
+    expected = "UnansweredError: [Errno 111] Connection refused"
+    assert reason_of(UnansweredError()) == expected
 
 
 def test_a_reason_is_bounded() -> None:

@@ -25,6 +25,7 @@ from flintmq.format.stored.record_layout import (
 from flintmq.offline import find_store
 from flintmq.offline.stat import stat
 from flintmq.spark.jobs.rebuild.parallel_rebuild import rebuild
+from tests.kits.spark.light_spark import COMPILED_SETTINGS
 
 pytestmark = pytest.mark.slow
 
@@ -94,7 +95,10 @@ def queue_units(numbers: Numbers) -> bytes:
 def test_all_of_them_are_counted(spark: SparkSession, store: Path) -> None:
     (queue,) = stat(find_store(store)).queues
     assert (queue.min_offset, queue.max_offset) == (0, COUNT)
-    table = spark.read.format("flintmq").schema("queueOffset long").load(str(store))
+    session = spark.newSession()
+    for name, value in COMPILED_SETTINGS.items():
+        session.conf.set(name, value)
+    table = session.read.format("flintmq").schema("queueOffset long").load(str(store))
     row = table.selectExpr("count(*)", "min(queueOffset)", "max(queueOffset)", "sum(queueOffset)")
     assert tuple(row.head() or ()) == (COUNT, 0, COUNT - 1, COUNT * (COUNT - 1) // 2)
 

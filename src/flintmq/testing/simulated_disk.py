@@ -57,7 +57,8 @@ class NameJournal:
         wanted = {
             number
             for number, changes in enumerate(self._operations)
-            if any(change.directory is directory for change in changes)
+            for change in changes
+            if change.directory is directory
         }
         if not wanted:
             return
@@ -107,7 +108,7 @@ class NameJournal:
         """Add the earlier operations on the names that the wanted ones touch."""
         needed = set[int]()
         names = set[tuple[int, str]]()
-        for number in reversed(range(len(self._operations))):
+        for number in range(max(wanted, default=-1), -1, -1):
             touched = {(id(change.directory), change.name) for change in self._operations[number]}
             if number in wanted or touched & names:
                 needed.add(number)
@@ -135,9 +136,10 @@ class Disk:
 
     def find(self, path: Path) -> Node | None:
         """Return what a path leads to."""
-        assert path.is_absolute(), path
+        root, *names = path.parts
+        assert root == path.root, path
         node: Node | None = self._tree
-        for name in path.parts[1:]:
+        for name in names:
             if not isinstance(node, Directory):
                 return None
             node = node.visible.get(name)
@@ -192,6 +194,17 @@ class Disk:
                 nodes += [] if seen_only else node.durable.values()
             else:
                 yield node
+
+    def contents(self, path: Path) -> Iterator[tuple[str, bytes | None]]:
+        """Yield all that is seen below a directory: contents of files, None for directories."""
+        found = [(str(path), self.directory(path))]
+        for above, directory in found:
+            for name, node in directory.visible.items():
+                if isinstance(node, Directory):
+                    found.append((f"{above}/{name}", node))
+                    yield f"{above}/{name}", None
+                else:
+                    yield f"{above}/{name}", bytes(node.content)
 
     def used(self) -> int:
         """Return the bytes of all blocks that files have; a removed file has none."""

@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 from flintmq.store.clock import Clock
 from flintmq.store.errors import StoreLoadError, StoreLockedError
@@ -115,6 +115,14 @@ class SimulatedFiles:
     def count(self, operation: str) -> int:
         """Return how many calls of an operation there were."""
         return sum(call.operation == operation for call in self.calls)
+
+    def contents(self, path: Path) -> dict[str, bytes | None]:
+        """Return all that the process sees below a directory, without a call that is counted.
+
+        Files have their contents, and directories None.
+        """
+        with self._mutex:
+            return dict(self._disk.contents(path))
 
     def change_numbers(self) -> list[int]:
         """Return the numbers of the calls that change something: the places worth a crash."""
@@ -302,12 +310,12 @@ class SimulatedFiles:
         with self.call("list", path, changes=False):
             if self._disk.find(path) is None:
                 return []
-            return sorted(
+            return [
                 FileEntry(name, len(node.content), node.modified_ms, is_directory=False)
                 if isinstance(node, Inode)
                 else FileEntry(name, PAGE_SIZE, 0, is_directory=True)
-                for name, node in self._disk.directory(path).visible.items()
-            )
+                for name, node in sorted(self._disk.directory(path).visible.items())
+            ]
 
     def exists(self, path: Path) -> bool:
         """Tell whether there is a file or directory of that name."""
@@ -389,19 +397,10 @@ class SimulatedFiles:
 
         A call that writes says so with ``short``: it is told when to write half and fail.
         """
-
-        def begin() -> Fault | None:
-            fault = self._begin(Call(operation, path, changes))
-            if fault is not None and not (short and fault is Fault.SHORT_WRITE):
-                if on_failure is not None:
-                    on_failure()
-                raise os_error(errno.EIO if fault is Fault.EIO else errno.ENOSPC)
-            return fault
-
-        errors = TypedErrors(path, operation.replace("_", " "), size=size)
-        return _CountedCall(self._mutex, errors, begin)
+        return _CountedCall(self, Call(operation, path, changes), size, short, on_failure)
 
     def _begin(self, call: Call) -> Fault | None:
+        """Count a call; return how it is to fail, if it is."""
         number = len(self.calls)
         if self.crash_at is not None and number >= self.crash_at:
             if self._frozen is None:
@@ -420,23 +419,42 @@ class _CountedCall:
     """A call of the file system while it lasts: nobody else has one, and errors are typed."""
 
     # No generator: a test of crashes makes some hundred thousand calls.
-    __slots__ = ("_begin", "_errors", "_mutex")
+    __slots__ = ("_call", "_files", "_on_failure", "_short", "_size")
 
     def __init__(
-        self, mutex: threading.RLock, errors: TypedErrors, begin: Callable[[], Fault | None]
+        self,
+        files: SimulatedFiles,
+        call: Call,
+        size: int,
+        short: bool,
+        on_failure: Callable[[], None] | None,
     ) -> None:
-        self._mutex = mutex
-        self._errors = errors
-        self._begin = begin
+        self._files = files
+        self._call = call
+        self._size = size
+        self._short = short
+        self._on_failure = on_failure
 
     def __enter__(self) -> Fault | None:
-        self._mutex.acquire()
+        self._files._mutex.acquire()
         try:
-            with self._errors:
-                return self._begin()
+            fault = self._files._begin(self._call)
+            if fault is not None and not (self._short and fault is Fault.SHORT_WRITE):
+                self._fail(fault)
         except BaseException:
-            self._mutex.release()
+            self._files._mutex.release()
             raise
+        return fault
+
+    def _fail(self, fault: Fault) -> NoReturn:
+        if self._on_failure is not None:
+            self._on_failure()
+        with self._errors():
+            raise os_error(errno.EIO if fault is Fault.EIO else errno.ENOSPC)
+
+    def _errors(self) -> TypedErrors:
+        operation = self._call.operation.replace("_", " ")
+        return TypedErrors(self._call.path, operation, size=self._size)
 
     def __exit__(
         self,
@@ -444,8 +462,9 @@ class _CountedCall:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._mutex.release()
-        self._errors.__exit__(kind, error, trace)
+        self._files._mutex.release()
+        if error is not None:
+            self._errors().__exit__(kind, error, trace)
 
 
 class _Lock:

@@ -108,8 +108,11 @@ class Inode:
         other = Inode(bytearray(content), modified_ms=self.modified_ms)
         count = _page_count(len(content))
         other.reserved = {page for page in self._durably_reserved if page < count}
-        other.reserved.update(page for page in range(count) if any(other._page(page)))
-        other.sync()
+        other.reserved.update(page for page in range(count) if other._page(page).strip(b"\0"))
+        # As a sync would leave it.
+        other.durable = content
+        other.sizes.clear()
+        other._durably_reserved = other.reserved.copy()
         return other
 
     def _page(self, page: int) -> bytes:

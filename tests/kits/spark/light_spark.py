@@ -36,6 +36,12 @@ LIGHT_SETTINGS: Final = {
 Java has compiled the program that Spark writes for them.  Jobs that tests start with the settings
 of users, such as those on clusters, in notebooks and of the quick starts, have that program."""
 
+COMPILED_SETTINGS: Final = {
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+}
+"""Spark's own settings for the same, which a session of a test with millions of rows needs."""
+
 
 def light_java() -> str:
     """Return the options of Java for drivers, executors, masters and workers."""

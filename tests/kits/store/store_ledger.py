@@ -5,7 +5,7 @@ ledger keeps the records in log order, how many of them were acknowledged and ho
 told that the disk has them; ``assert_true`` compares a store with that.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -271,17 +271,6 @@ def assert_true(store: MessageStore, ledger: Ledger, *, least: int) -> tuple[int
     return first, count
 
 
-def fingerprint(files: SimulatedFiles, root: Path = ROOT) -> Sequence[tuple[str, bytes]]:
-    """Return every name and content below ``root``: what makes one state differ from another."""
-    found: list[tuple[str, bytes]] = []
-    directories = [root]
-    while directories:
-        directory = directories.pop()
-        for entry in files.list(directory):
-            path = directory / entry.name
-            if entry.is_directory:
-                directories.append(path)
-                found.append((str(path), b"directory"))
-            else:
-                found.append((str(path), files.read(path)))
-    return sorted(found)
+def fingerprint(files: SimulatedFiles, root: Path = ROOT) -> int:
+    """Return a number for all names and contents below ``root``: other states have others."""
+    return hash(frozenset(files.contents(root).items()))

@@ -427,7 +427,7 @@ def assert_recovers(
     _, count = assert_true(store, ledger, least=least)
     # What is served from here on must be on the disk: a power failure now takes nothing.
     dark = next(files.crash_images(Random(0), 0))
-    disk = (hash(tuple(fingerprint(dark))), dark.boot_number, count, ledger.deleted)
+    disk = (fingerprint(dark), dark.boot_number, count, ledger.deleted)
     if disk not in known:
         survivor = variant.open(dark)
         assert assert_true(survivor, ledger, least=count)[1] == count

@@ -38,7 +38,7 @@ def reason_of(error: BaseException) -> str:
     An error of a Python worker arrives as text with its traceback.  What FlintMQ itself raised
     there is the reason; else the last error of the traceback is.
     """
-    text = str(error)
+    text = _words_of(error)
     raised = list(_RAISED.finditer(text))
     ours = [match["words"] for match in raised if match["kind"].startswith("flintmq.")]
     if ours:
@@ -46,6 +46,14 @@ def reason_of(error: BaseException) -> str:
     if raised and "Traceback" in text:
         return _line(f"{raised[-1]['kind']}: {raised[-1]['words']}")
     return _line(_first_line(text) or repr(error))
+
+
+def _words_of(error: BaseException) -> str:
+    """Return what an error says; one of Java has to ask Java, which may have ended by then."""
+    try:
+        return str(error)
+    except Exception as unanswered:
+        return f"{type(error).__name__}: {unanswered}"
 
 
 def _first_line(text: str) -> str:

@@ -36,6 +36,8 @@ from flintmq.spark.runtime.shipping import ship, ship_modules
 
 _LOGS_KEPT: Final = 20
 _END_SECONDS_MAX: Final = 120
+ANSWER_SECONDS_MAX: Final = 10.0
+"""How long Java may take to answer over a connection that is made to stop it."""
 _LOG_PREFIX: Final = "pipeline-"
 # These write each error with its stack to stderr before it is raised.
 _CHATTY_LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
@@ -182,12 +184,22 @@ def _stop_by(stop: Callable[[], None], context: SparkContext) -> None:
         _end_java(java)
     if java.poll() is not None:
         return
+    limit_answers(context._gateway)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # PySpark wonders where Java is.
             stop()
     except (Py4JError, OSError):
         _end_java(java)
+
+
+def limit_answers(gateway: Any) -> None:
+    """Wait for answers over new connections so long only.
+
+    A Java that has stopped answering may still accept a connection, and never look at it.  Over
+    the connection that a job has had, Spark may take its time to stop.
+    """
+    gateway.gateway_parameters.read_timeout = ANSWER_SECONDS_MAX
 
 
 def _accumulators_of(context: SparkContext) -> socketserver.BaseServer:

@@ -35,6 +35,7 @@ _NAME: Final = re.compile(r"[0-9]{20}")
 _OFFSET_MAX: Final = (1 << 63) - 1
 _PHYSICAL_OFFSET: Final = struct.Struct(">q")
 _ZERO_CHUNK_SIZE: Final = 1 << 20
+_ZERO_CHUNK: Final = bytes(_ZERO_CHUNK_SIZE)
 
 
 def file_name(offset: int) -> str:
@@ -351,12 +352,11 @@ class MappedFileQueue:
         Holes of a sparse file stay holes, and a full disk is an error rather than a dead process.
         """
         zero_page = bytes(PAGE_SIZE)
-        zero_chunk = bytes(_ZERO_CHUNK_SIZE)
         # Asked for all at once: what is read ahead meanwhile would count as data, to the end.
         for begin, end in list(file.region.data_ranges(position)):
             for at in range(begin, end, _ZERO_CHUNK_SIZE):
                 chunk = bytes(file.view[at : min(at + _ZERO_CHUNK_SIZE, end)])
-                if chunk == zero_chunk or not chunk.strip(b"\0"):
+                if chunk == _ZERO_CHUNK or not chunk.strip(b"\0"):
                     continue
                 for start in range(0, len(chunk), PAGE_SIZE):
                     page = chunk[start : start + PAGE_SIZE]

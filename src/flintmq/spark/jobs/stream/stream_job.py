@@ -192,8 +192,8 @@ class StreamJob:
 
     def stop(self) -> None:
         """Stop; a micro-batch under way is given up, and done again at the next start."""
-        self.query.stop()
-        self._stack.close()
+        with self._stack:
+            self.query.stop()
 
     def __enter__(self) -> Self:
         return self
