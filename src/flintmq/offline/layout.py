@@ -221,13 +221,14 @@ def _find_log(layout: StoreLayout) -> None:
     size = layout.sizes.log_file_size or _common_size(found) or DEFAULT_LOG_FILE_SIZE
     layout.log_file_size = size
     for file in found:
-        name = layout.name_of(file.path)
         if file.first_offset % size:
             reason = f"its name is no multiple of {size}"
+            name = layout.name_of(file.path)
             layout.findings.problem(Kind.STRAY_ENTRY, name, file.first_offset, reason)
             continue
         if file.size != size:
             reason = f"{file.size} bytes instead of {size}"
+            name = layout.name_of(file.path)
             layout.findings.problem(Kind.WRONG_SIZE, name, file.first_offset, reason)
         if file.size:
             layout.log_files.append(file)

@@ -259,8 +259,8 @@ class QueueTable:
             self._files.sync_directory(self.directory.parent)
             for file, reached in unflushed:
                 file.flushed = max(file.flushed, reached)
-            for last in unnamed:
-                self._note_named(last)
+            for directory, last in unnamed:
+                self._note_named(directory, last)
         else:
             self.flush(0)
             self.sync_names()
@@ -277,29 +277,28 @@ class QueueTable:
             if queue.ext is not None:
                 yield queue.ext.files
 
-    def _unnamed(self) -> list[MappedFile]:
-        """Return the last file of each directory, where its name is new since the last sync."""
-        found = (files.last for files in self._all_files())
+    def _unnamed(self) -> list[tuple[Path, MappedFile]]:
+        """Return each directory whose last file has a name that is new since the last sync."""
+        # Paths of files are not asked for their parents: with many queues that takes a while.
         return [
-            last
-            for last in found
-            if last is not None and self._named.get(last.path.parent) != last.path
+            (files.directory, last)
+            for files in self._all_files()
+            if (last := files.last) is not None and self._named.get(files.directory) != last.path
         ]
 
-    def _note_named(self, last: MappedFile) -> None:
+    def _note_named(self, directory: Path, last: MappedFile) -> None:
         """Note that a name is durable, unless it was given up: its next file needs a sync again."""
         if last.available:
-            self._named[last.path.parent] = last.path
+            self._named[directory] = last.path
 
     def sync_names(self) -> None:
         """Make the names of queue files that are new since the last call durable."""
         parents: dict[Path, None] = {}
-        for last in self._unnamed():
-            directory = last.path.parent
+        for directory, last in self._unnamed():
             if self._sync_if_there(directory):
-                self._note_named(last)
-                parents[directory.parent] = None
-                parents[directory.parent.parent] = None
+                self._note_named(directory, last)
+                parents[(topic := directory.parent)] = None
+                parents[topic.parent] = None
         for directory in parents:
             self._sync_if_there(directory)
         if parents:
