@@ -80,9 +80,17 @@ class Message:
 
     def wire_text(self) -> bytes:
         """Return `wire_properties` as the bytes that are sent."""
-        if self.properties or self.keys or self.is_held_back or self.tag:
+        # What `is_held_back` says is asked here field by field: every message of a batch comes by.
+        if (
+            self.properties
+            or self.keys
+            or self.tag
+            or self.delay_level
+            or self.deliver_at_ms
+            or self.delay_ms
+        ):
             return encode_properties(self.wire_properties())
-        return _WAITING if self.wait else _NOT_WAITING
+        return WAITING_TEXT if self.wait else _NOT_WAITING_TEXT
 
 
 class MessageKeywords(TypedDict, total=False):
@@ -99,8 +107,9 @@ class MessageKeywords(TypedDict, total=False):
     delay_ms: int
 
 
-_WAITING: Final = encode_properties({names.WAIT: "true"})
-_NOT_WAITING: Final = encode_properties({names.WAIT: "false"})
+WAITING_TEXT: Final = encode_properties({names.WAIT: "true"})
+"""The `wire_text` of a message that says nothing but that it waits, as most do."""
+_NOT_WAITING_TEXT: Final = encode_properties({names.WAIT: "false"})
 
 
 class SendStatus(Enum):
