@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from flintmq.format.wire.codes import RequestCode
 from flintmq.format.wire.command import ONE_WAY_FLAG, Command
 from flintmq.format.wire.headers.namesrv import RouteRequest
+from flintmq.format.wire.remoting_errors import RemoteProtocolError
 from flintmq.model.topics import AUTO_CREATE_TOPIC
 from flintmq.remoting.connection import Connection
 from flintmq.remoting.errors import NotSentError, RemotingError
@@ -53,6 +54,17 @@ class ClientConnection(Connection):
         """Handle what one read brought; whatever it is, the connection lives."""
         self._missing_count = 0
         super().data_received(data)
+
+    def handle_read(self, data: bytes) -> None:
+        """Handle all that a read brought: a client takes no turns, and gathers nothing."""
+        self._corked = True
+        try:
+            for frame in self._decoder.frames(data):
+                self._take_frame(frame)
+        except RemoteProtocolError as error:
+            self._fail(error, error.kind)
+        finally:
+            self.finish_read()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Fail what waits for answers or for room, and tell the owner."""

@@ -160,10 +160,12 @@ class Connection(FrameStream):
         else:
             self._endpoint.prepare(request)
             self.send(encode_command(request))
-        if not self._corked:
+        if self._corked:
+            if self._out_size > _CORKED_SIZE_MAX:
+                # The peer can begin while the rest is still made.
+                self._write_out()
+        elif len(self._in_flight) != 1:
             # The first of our requests leaves at once, those of the same turn of the loop together.
+            # One that waits alone for its answer is rarely followed by others before that.
             self._corked = True
             self._loop.call_soon(self._uncork)
-        elif self._out_size > _CORKED_SIZE_MAX:
-            # The peer can begin while the rest is still made.
-            self._write_out()
