@@ -8,11 +8,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from flintmq.client.assigning.process_queue import NOTHING
+from flintmq.client.consuming.begun_calls import begin_call
 from flintmq.client.consuming.consume_service import CANCEL_WAIT_S, ConsumeService
+from flintmq.client.consuming.handlers import Outcome
 from flintmq.client.pulling.send_back import DEFAULT_TIMES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Awaitable, Iterable, Sequence
 
     from flintmq.client.assigning.assigned_queue import AssignedQueue
     from flintmq.client.messaging.messages import ReceivedMessage
@@ -28,6 +30,22 @@ TURN_COUNT: Final = 32
 """Batches that a worker consumes before it lets other tasks of the loop run."""
 
 _Batch = tuple["AssignedQueue", "Sequence[ReceivedMessage]"]
+
+
+class _Turn:
+    """Calls of the handler for one queue, one after the other, and what came of them."""
+
+    __slots__ = ("began_ms", "call_count", "called", "handled", "one")
+
+    def __init__(self, one: AssignedQueue, began_ms: int) -> None:
+        self.one = one
+        self.began_ms = began_ms
+        self.called: Sequence[ReceivedMessage] = ()
+        """The batch of the last call."""
+        self.call_count = 0
+        """Calls that have handled their batches without waiting."""
+        self.handled: list[ReceivedMessage] = []
+        """The messages of those."""
 
 
 class ConcurrentService(ConsumeService):
@@ -74,32 +92,72 @@ class ConcurrentService(ConsumeService):
         # This runs when the worker waits for the first time.  Handlers that never wait are served
         # by one worker, without the cost of a task for each message.
         asyncio.get_running_loop().call_soon(self._hire)
-        turn = 0
+        call_count = 0
         while self._ready and not self._is_stopping:
-            one, messages = self._ready.popleft()
+            turn = _Turn(self._ready[0][0], self._now_ms())
             try:
-                await self._consume(one, messages)
+                await self._consume(turn)
             except asyncio.CancelledError:
                 if not self._is_stopping:
                     # The handler has cancelled the task that called it: that is a failure.
-                    self._retry_here(one, [each for each in messages if one.held.holds(each)])
+                    self._retry_here(turn.one, list(filter(turn.one.held.holds, turn.called)))
                 raise
             except Exception:
                 # They stay held and uncommitted, so a later owner of the queue gets them.
-                logger.exception("messages not consumed: queue=%s", one.queue)
-            turn += 1
-            if turn % TURN_COUNT == 0:
+                logger.exception("messages not consumed: queue=%s", turn.one.queue)
+            call_count += turn.call_count + 1
+            if call_count >= TURN_COUNT:
                 # Others have work to do in this loop too.
+                call_count = 0
                 await asyncio.sleep(0)
 
-    async def _consume(self, one: AssignedQueue, messages: Sequence[ReceivedMessage]) -> None:
-        held = one.held
-        if held.is_dropped:
+    async def _consume(self, turn: _Turn) -> None:
+        """Consume batches of a queue until a handler fails or has to wait, and finish that one."""
+        try:
+            outcome = self._consume_at_once(turn)
+        finally:
+            self._note_turn(turn)
+        if outcome is not None:
+            await self._finish(turn.one, turn.called, outcome)
+
+    def _consume_at_once(self, turn: _Turn) -> Outcome | Awaitable[Outcome] | None:
+        """Consume batches of a queue whose handlers handle them without waiting.
+
+        Return the outcome of the first call that is different, None if there is none in this turn.
+        """
+        one, ready, run = turn.one, self._ready, self._runner.run
+        while ready and ready[0][0] is one and turn.call_count < TURN_COUNT:
+            _, turn.called = ready.popleft()
+            if one.held.is_dropped:
+                continue
+            outcome = begin_call(run(turn.called))
+            if not isinstance(outcome, Outcome) or not outcome.is_success:
+                return outcome
+            turn.call_count += 1
+            turn.handled += turn.called
+            if self._is_stopping:
+                break
+        return None
+
+    def _note_turn(self, turn: _Turn) -> None:
+        """Note what was handled without waiting."""
+        if not turn.handled:
             return
-        began_ms = self._now_ms()
+        self._note_calls(turn.one, turn.handled, began_ms=turn.began_ms, call_count=turn.call_count)
+        if not turn.one.held.is_dropped:
+            self._let_go(turn.one, turn.handled)
+
+    async def _finish(
+        self,
+        one: AssignedQueue,
+        messages: Sequence[ReceivedMessage],
+        begun: Outcome | Awaitable[Outcome],
+    ) -> None:
+        """Wait for a call of the handler that has begun, and do what its outcome says."""
+        held, began_ms = one.held, self._now_ms()
         held.start(messages, now_ms=began_ms)
-        outcome = await self._runner.run(messages)
-        self._note_call(one, messages, outcome, began_ms=began_ms)
+        outcome = begun if isinstance(begun, Outcome) else await begun
+        self._note_calls(one, messages, began_ms=began_ms, is_success=outcome.is_success)
         if held.is_dropped:
             return  # Another member gets the messages again.
         handled, failed = outcome.split(messages)

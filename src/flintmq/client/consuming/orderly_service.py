@@ -86,7 +86,7 @@ class OrderlyService(ConsumeService):
             messages = one.held.take(self._settings.batch_size)
             began_ms = self._now_ms()
             outcome = await self._runner.run(messages)
-            self._note_call(one, messages, outcome, began_ms=began_ms)
+            self._note_calls(one, messages, began_ms=began_ms, is_success=outcome.is_success)
         handled, failed = outcome.split(messages)
         if failed and await self._are_dead_letters(failed):
             handled, failed = messages, ()

@@ -13,6 +13,7 @@ from flintmq.format.stored.record_layout import (
     IPV4_BODY_AT,
     LENGTHS_SIZE,
     MESSAGE_MAGIC,
+    PROPERTIES_LENGTH,
     PROPERTIES_LENGTH_SIZE,
     RECORD_SIZE_MIN,
     TOPIC_LENGTH_SIZE,
@@ -25,6 +26,7 @@ _SYS_FLAG: Final = [name for name, _ in IPV4.fields].index("sys_flag")
 
 # Found faster here than as attributes of their types.
 _unpack_header: Final = IPV4.struct.unpack_from
+_unpack_length: Final = PROPERTIES_LENGTH.unpack_from
 _new_tuple: Final = tuple.__new__
 
 
@@ -36,7 +38,7 @@ def decode_records(source: bytes) -> list[Record]:
     """
     found: list[Record] = []
     at, end = 0, len(source)
-    last_topic, topic = b"", ""
+    stored_topic, topic = b"", ""
     while at < end:
         if end - at < RECORD_SIZE_MIN:
             raise CorruptRecordError("the answer ends within a record", at)
@@ -53,21 +55,24 @@ def decode_records(source: bytes) -> list[Record]:
             at = _decode_one(source, at, found)
             continue
         properties_at = topic_at + LENGTHS_SIZE + source[topic_at]
-        stored_topic = source[topic_at + TOPIC_LENGTH_SIZE : properties_at - PROPERTIES_LENGTH_SIZE]
-        declared = source[properties_at - PROPERTIES_LENGTH_SIZE : properties_at]
+        length_at = properties_at - PROPERTIES_LENGTH_SIZE
         if (
             properties_at > next_at
-            or int.from_bytes(declared) != next_at - properties_at
-            or not stored_topic.isascii()
+            or _unpack_length(source, length_at)[0] != next_at - properties_at
         ):
             at = _decode_one(source, at, found)
             continue
-        if stored_topic != last_topic:
-            last_topic, topic = stored_topic, stored_topic.decode()
-        body, properties = source[body_at:topic_at], source[properties_at:next_at]
+        # Mostly the topic is that of the record before.
+        if not stored_topic or not source.startswith(stored_topic, topic_at):
+            stored_topic = source[topic_at:length_at]
+            if not stored_topic.isascii():
+                stored_topic = b""
+                at = _decode_one(source, at, found)
+                continue
+            topic = stored_topic[TOPIC_LENGTH_SIZE:].decode()
         # A Record has its fields in the order of the layout, without the magic code.
-        record = (fields[0], *fields[2:-1], body, topic, properties)
-        found.append(_new_tuple(Record, record))
+        texts = (source[body_at:topic_at], topic, source[properties_at:next_at])
+        found.append(_new_tuple(Record, fields[:1] + fields[2:-1] + texts))
         at = next_at
     return found
 
