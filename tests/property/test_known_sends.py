@@ -10,7 +10,7 @@ from flintmq.client.producing.known_sends import KnownSends
 from flintmq.format.wire.codes import LanguageCode, RequestCode
 from flintmq.format.wire.command import Command, encode_command
 from flintmq.model.message_queue import MessageQueue
-from flintmq.remoting.encoded_request import EncodedRequest
+from flintmq.remoting import EncodedRequest
 
 GROUP: Final = "senders"
 numbers = st.integers(0, 3)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from flintmq.format.wire.command import Command, decode_command, encode_command
 from flintmq.format.wire.frame import FrameDecoder, HeaderType
 from flintmq.format.wire.headers.codec import Header, Int32
-from flintmq.format.wire.headers.send import SendMessageResponse, StoredAt, read_stored_at
+from flintmq.format.wire.headers.send import SendMessageResponse, SendReceipt, read_send_receipt
 from flintmq.format.wire.headers.table import HEADERS
 from flintmq.format.wire.remoting_errors import (
     FieldValueError,
@@ -121,9 +121,9 @@ def test_hostile_ext_fields_raise_only_a_header_field_error(
         assert kind.decode(decoded.encode()) == decoded
 
 
-def stored_at(ext_fields: dict[str, str]) -> StoredAt:
+def receipt_of(ext_fields: dict[str, str]) -> SendReceipt:
     read = SendMessageResponse.decode(ext_fields)
-    return StoredAt(read.msg_id, read.queue_id, read.queue_offset, read.region, read.trace_on)
+    return SendReceipt(read.msg_id, read.queue_id, read.queue_offset, read.region, read.trace_on)
 
 
 answer_values = hostile_texts | st.integers(-(1 << 64), 1 << 64).map(str) | st.just("٣")
@@ -140,9 +140,9 @@ def test_where_a_message_was_stored_is_what_the_whole_header_says(
     ext_fields: dict[str, str],
 ) -> None:
     try:
-        expected = stored_at(ext_fields)
+        expected = receipt_of(ext_fields)
     except HeaderFieldError as error:
         with pytest.raises(type(error), match=re.escape(str(error))):
-            read_stored_at(ext_fields)
+            read_send_receipt(ext_fields)
     else:
-        assert read_stored_at(ext_fields) == expected
+        assert read_send_receipt(ext_fields) == expected

@@ -28,15 +28,15 @@ def begin_call(work: Coroutine[Any, Any, _T]) -> _T | Awaitable[_T]:
 @types.coroutine
 def _rest(work: Coroutine[Any, Any, _T], waits_for: Any) -> Generator[Any, Any, _T]:
     """Do what awaiting ``work`` does, from its first wait on."""
+    thrown: BaseException | None
     while True:
         try:
             sent = yield waits_for
+            thrown = None
         except BaseException as error:
-            resume, given = work.throw, error
-        else:
-            resume, given = work.send, sent
+            thrown = error
         try:
-            waits_for = resume(given)
+            waits_for = work.send(sent) if thrown is None else work.throw(thrown)
         except StopIteration as ended:
             result: _T = ended.value
             return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from flintmq.client.assigning.process_queue import NOTHING
 from flintmq.client.consuming.begun_calls import begin_call
@@ -29,23 +29,25 @@ STUCK_LEVEL: Final = 3
 TURN_COUNT: Final = 32
 """Batches that a worker consumes before it lets other tasks of the loop run."""
 
-_Batch = tuple["AssignedQueue", "Sequence[ReceivedMessage]"]
+HeldBatch: TypeAlias = "tuple[AssignedQueue, Sequence[ReceivedMessage]]"
+"""Messages of a queue for one call of the handler."""
 
 
-class _Turn:
-    """Calls of the handler for one queue, one after the other, and what came of them."""
+class HandlerTurn:
+    """Calls of the handler for one queue, and what came of them."""
 
-    __slots__ = ("began_ms", "call_count", "called", "handled", "one")
+    __slots__ = ("call_count", "called", "elapsed_ms", "handled", "one")
 
-    def __init__(self, one: AssignedQueue, began_ms: int) -> None:
+    def __init__(self, one: AssignedQueue) -> None:
         self.one = one
-        self.began_ms = began_ms
         self.called: Sequence[ReceivedMessage] = ()
         """The batch of the last call."""
         self.call_count = 0
-        """Calls that have handled their batches without waiting."""
+        """Calls that have handled their batches, and that nobody had to wait for."""
         self.handled: list[ReceivedMessage] = []
         """The messages of those."""
+        self.elapsed_ms = 0
+        """How long those took together."""
 
 
 class ConcurrentService(ConsumeService):
@@ -56,7 +58,7 @@ class ConcurrentService(ConsumeService):
     """
 
     def _set_up(self) -> None:
-        self._ready: deque[_Batch] = deque()
+        self._ready: deque[HeldBatch] = deque()
         self._workers: set[asyncio.Task[None]] = set()
         self._retries: set[asyncio.TimerHandle] = set()
 
@@ -68,8 +70,10 @@ class ConcurrentService(ConsumeService):
     def arrived(self, one: AssignedQueue, messages: Sequence[ReceivedMessage]) -> None:
         """Consume messages that the queue holds now."""
         size = self._settings.batch_size
-        for at in range(0, len(messages), size):
-            self._ready.append((one, messages[at : at + size]))
+        self._begin([(one, messages[at : at + size]) for at in range(0, len(messages), size)])
+
+    def _begin(self, batches: Sequence[HeldBatch]) -> None:
+        self._ready += batches
         self._hire()
 
     def _hire(self) -> None:
@@ -94,7 +98,7 @@ class ConcurrentService(ConsumeService):
         asyncio.get_running_loop().call_soon(self._hire)
         call_count = 0
         while self._ready and not self._is_stopping:
-            turn = _Turn(self._ready[0][0], self._now_ms())
+            turn = HandlerTurn(self._ready[0][0])
             try:
                 await self._consume(turn)
             except asyncio.CancelledError:
@@ -111,16 +115,18 @@ class ConcurrentService(ConsumeService):
                 call_count = 0
                 await asyncio.sleep(0)
 
-    async def _consume(self, turn: _Turn) -> None:
+    async def _consume(self, turn: HandlerTurn) -> None:
         """Consume batches of a queue until a handler fails or has to wait, and finish that one."""
+        began_ms = self._now_ms()
         try:
             outcome = self._consume_at_once(turn)
         finally:
+            turn.elapsed_ms = self._now_ms() - began_ms
             self._note_turn(turn)
         if outcome is not None:
             await self._finish(turn.one, turn.called, outcome)
 
-    def _consume_at_once(self, turn: _Turn) -> Outcome | Awaitable[Outcome] | None:
+    def _consume_at_once(self, turn: HandlerTurn) -> Outcome | Awaitable[Outcome] | None:
         """Consume batches of a queue whose handlers handle them without waiting.
 
         Return the outcome of the first call that is different, None if there is none in this turn.
@@ -139,11 +145,13 @@ class ConcurrentService(ConsumeService):
                 break
         return None
 
-    def _note_turn(self, turn: _Turn) -> None:
-        """Note what was handled without waiting."""
+    def _note_turn(self, turn: HandlerTurn) -> None:
+        """Note what was handled in a turn."""
         if not turn.handled:
             return
-        self._note_calls(turn.one, turn.handled, began_ms=turn.began_ms, call_count=turn.call_count)
+        self._note_calls(
+            turn.one, turn.handled, elapsed_ms=turn.elapsed_ms, call_count=turn.call_count
+        )
         if not turn.one.held.is_dropped:
             self._let_go(turn.one, turn.handled)
 
@@ -157,8 +165,15 @@ class ConcurrentService(ConsumeService):
         held, began_ms = one.held, self._now_ms()
         held.start(messages, now_ms=began_ms)
         outcome = begun if isinstance(begun, Outcome) else await begun
-        self._note_calls(one, messages, began_ms=began_ms, is_success=outcome.is_success)
-        if held.is_dropped:
+        elapsed_ms = self._now_ms() - began_ms
+        self._note_calls(one, messages, elapsed_ms=elapsed_ms, is_success=outcome.is_success)
+        await self._take_outcome(one, messages, outcome)
+
+    async def _take_outcome(
+        self, one: AssignedQueue, messages: Sequence[ReceivedMessage], outcome: Outcome
+    ) -> None:
+        """Let go what was handled, and give back what was not."""
+        if one.held.is_dropped:
             return  # Another member gets the messages again.
         handled, failed = outcome.split(messages)
         if handled:
@@ -262,3 +277,6 @@ class ConcurrentService(ConsumeService):
             # A handler may want to tidy up, or not be cancelled at all.
             await asyncio.wait(late, timeout=CANCEL_WAIT_S)
         return set()
+
+    def close(self, *, wait: bool) -> None:
+        """Do nothing: handlers run in the loop, or in threads of who calls them."""

@@ -59,16 +59,16 @@ class ConsumeService(ABC):
         one: AssignedQueue,
         messages: Sequence[ReceivedMessage],
         *,
-        began_ms: int,
+        elapsed_ms: int,
         call_count: int = 1,
         is_success: bool = True,
     ) -> None:
-        """Count calls of the handler that have ended the same way, one after the other."""
-        now_ms = one.held.last_consume_ms = self._now_ms()
+        """Count calls of the handler that have ended in the same way."""
+        one.held.last_consume_ms = self._now_ms()
         self._statistics.consumed(
             messages[0].topic,
             len(messages),
-            now_ms - began_ms,
+            elapsed_ms,
             is_success=is_success,
             call_count=call_count,
         )
@@ -91,6 +91,10 @@ class ConsumeService(ABC):
 
         Return whether they did; otherwise a handler is still running.
         """
+
+    @abstractmethod
+    def close(self, *, wait: bool) -> None:
+        """Let threads end, where there are any; with ``wait``, return when they have."""
 
     def halt(self) -> None:
         """Start no further batch; `stop` has to follow."""

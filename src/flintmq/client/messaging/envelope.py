@@ -20,7 +20,7 @@ from flintmq.format.properties import encode_properties
 from flintmq.format.stored.batch import BatchItem, encode_batch
 from flintmq.format.sys_flag import COMPRESSED, TRANSACTION_PREPARED, CompressionType
 from flintmq.format.wire.codes import RequestCode, ResponseCode
-from flintmq.format.wire.headers.send import SendMessageRequestV2, read_stored_at
+from flintmq.format.wire.headers.send import SendMessageRequestV2, read_send_receipt
 from flintmq.model import property_names as names
 from flintmq.model.topics import AUTO_CREATE_TOPIC
 
@@ -81,7 +81,7 @@ class Envelope(NamedTuple):
         status = _STATUSES.get(answer.code)
         if status is None:
             raise ResponseError.for_code(answer.code, answer.remark, address=address)
-        msg_id, queue_id, queue_offset, region, trace_on = read_stored_at(answer.ext_fields)
+        msg_id, queue_id, queue_offset, region, trace_on = read_send_receipt(answer.ext_fields)
         return SendResult(
             status=status,
             message_id=self.message_id or msg_id,

@@ -56,7 +56,7 @@ def pulled_messages(
             record,
             queue,
             topic=topic,
-            body=None if record.sys_flag & COMPRESSED else record.body,
+            body=None if record.sys_flag & COMPRESSED else bytes(record.body),
             bounds=bounds,
             budget=budget,
         )

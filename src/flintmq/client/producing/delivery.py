@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from flintmq.client.producing.fault_table import FaultTable
     from flintmq.format.wire.command import Command
     from flintmq.model.message_queue import MessageQueue
-    from flintmq.remoting import Connection
-    from flintmq.remoting.encoded_request import EncodedRequest
+    from flintmq.remoting import Connection, EncodedRequest
 
 RETRY_CODES: Final = frozenset(
     {

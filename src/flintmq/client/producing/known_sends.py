@@ -13,7 +13,7 @@ import orjson
 from flintmq.format.wire.command import Command, encode_header
 from flintmq.format.wire.frame import FRAME_SIZE_MAX, encode_json_prefix
 from flintmq.format.wire.headers.send import SendMessageRequestV2
-from flintmq.remoting.encoded_request import EncodedRequest
+from flintmq.remoting import EncodedRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -72,7 +72,7 @@ class SendMessageResponse(SendAnswer):
     transaction_id: str | None = None
 
 
-class StoredAt(NamedTuple):
+class SendReceipt(NamedTuple):
     """What a sender wants to know from a `SendMessageResponse`."""
 
     msg_id: str
@@ -82,7 +82,7 @@ class StoredAt(NamedTuple):
     trace_on: bool | None
 
 
-def read_stored_at(ext_fields: Mapping[str, str]) -> StoredAt:
+def read_send_receipt(ext_fields: Mapping[str, str]) -> SendReceipt:
     """Return where a message was stored; a header that is wrong raises what `decode` does.
 
     Nearly all answers look alike: those are read in a third of the time.
@@ -99,9 +99,9 @@ def read_stored_at(ext_fields: Mapping[str, str]) -> StoredAt:
         and offset.isascii()
     ):
         is_traced = None if trace_on is None else True
-        return StoredAt(msg_id, SMALL[queue_id], int(offset), get("MSG_REGION"), is_traced)
+        return SendReceipt(msg_id, SMALL[queue_id], int(offset), get("MSG_REGION"), is_traced)
     read = SendMessageResponse.decode(ext_fields)
-    return StoredAt(read.msg_id, read.queue_id, read.queue_offset, read.region, read.trace_on)
+    return SendReceipt(read.msg_id, read.queue_id, read.queue_offset, read.region, read.trace_on)
 
 
 _PLAIN_DIGITS_MAX: Final = 18
