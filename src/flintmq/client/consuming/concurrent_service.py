@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from flintmq.client.assigning.process_queue import NOTHING
 from flintmq.client.consuming.begun_calls import begin_call
 from flintmq.client.consuming.consume_service import CANCEL_WAIT_S, ConsumeService
-from flintmq.client.consuming.handlers import Outcome
+from flintmq.client.consuming.handlers import ConsumeResult, Outcome
 from flintmq.client.pulling.send_back import DEFAULT_TIMES_MAX
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class ConcurrentService(ConsumeService):
                 # They stay held and uncommitted, so a later owner of the queue gets them.
                 logger.exception("messages not consumed: queue=%s", turn.one.queue)
             call_count += turn.call_count + 1
-            if call_count >= TURN_COUNT:
+            if call_count >= TURN_COUNT and self._ready:
                 # Others have work to do in this loop too.
                 call_count = 0
                 await asyncio.sleep(0)
@@ -137,7 +137,7 @@ class ConcurrentService(ConsumeService):
             if one.held.is_dropped:
                 continue
             outcome = begin_call(run(turn.called))
-            if not isinstance(outcome, Outcome) or not outcome.is_success:
+            if not isinstance(outcome, Outcome) or outcome.result is not ConsumeResult.SUCCESS:
                 return outcome
             turn.call_count += 1
             turn.handled += turn.called

@@ -47,12 +47,12 @@ def pulled_messages(
     is_retry = queue.topic == RETRY_PREFIX + group
     topic = unwrap(namespace, queue.topic)
     tags = _wanted_tags(subscription)
-    found, budget = [], BodyBudget()
-    for record in decode_records(body):
-        if tags is not None and find_property(record.properties_text, _TAGS) not in tags:
-            # Brokers compare only hashes of tags.
-            continue
-        message = ReceivedMessage(
+    records, budget = decode_records(body), BodyBudget()
+    if tags is not None:
+        # Brokers compare only hashes of tags.
+        records = [one for one in records if find_property(one.properties_text, _TAGS) in tags]
+    messages = [
+        ReceivedMessage(
             record,
             queue,
             topic=topic,
@@ -60,8 +60,11 @@ def pulled_messages(
             bounds=bounds,
             budget=budget,
         )
-        found.append(with_user_topic(message, group, namespace) if is_retry else message)
-    return found
+        for record in records
+    ]
+    if is_retry:
+        return [with_user_topic(message, group, namespace) for message in messages]
+    return messages
 
 
 def _wanted_tags(subscription: Subscription) -> frozenset[bytes] | None:
