@@ -137,7 +137,7 @@ class LoopThread:
     @property
     def is_current(self) -> bool:
         """Whether the caller is this thread itself, which must not wait for its own loop."""
-        return threading.current_thread() is self._thread
+        return threading.get_ident() == self._thread.ident
 
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Run a coroutine in the loop and return its result."""

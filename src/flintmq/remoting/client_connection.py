@@ -64,7 +64,9 @@ class ClientConnection(Connection):
         except RemoteProtocolError as error:
             self._fail(error, error.kind)
         finally:
-            self.finish_read()
+            self._uncork()
+            if self._is_failed:
+                self.close()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Fail what waits for answers or for room, and tell the owner."""

@@ -103,33 +103,25 @@ def make_envelope(
     compress_from: int,
 ) -> Envelope:
     """Make a message ready; ``extra`` are properties that the client itself adds."""
-    if len(message.body) > BODY_SIZE_MAX:
-        raise UsageError(
-            f"a body of {len(message.body)} bytes, at most {BODY_SIZE_MAX} are allowed"
-        )
     body, sys_flag = message.body, 0
-    if len(body) >= compress_from:
+    size = len(body)
+    if size > BODY_SIZE_MAX:
+        raise UsageError(f"a body of {size} bytes, at most {BODY_SIZE_MAX} are allowed")
+    if size >= compress_from:
         body = compress(body, compression)
         sys_flag = COMPRESSED | compression
-    if extra and extra.get(names.TRAN_MSG) == "true":
-        sys_flag |= TRANSACTION_PREPARED
+    # Every message says whether it waits, so there is a property before the id.
+    text = message.wire_text() + _ID_NAME + message_id.encode()
+    if extra:
+        text += b"\x02" + encode_properties(extra)
+        if extra.get(names.TRAN_MSG) == "true":
+            sys_flag |= TRANSACTION_PREPARED
     return Envelope(
-        topic=topic,
-        code=RequestCode.SEND_MESSAGE_V2,
-        body=body,
-        properties=_with_id(message.wire_text(), message_id.encode(), extra).decode(),
-        sys_flag=sys_flag,
-        flag=message.flag,
-        message_id=message_id,
-        born_timestamp=wall_ms(),
+        topic, _SEND, body, text.decode(), sys_flag, message.flag, message_id, wall_ms()
     )
 
 
-def _with_id(text: bytes, message_id: bytes, extra: dict[str, str] | None) -> bytes:
-    """Return the properties text of a message with its unique id and what the client adds."""
-    # Every message says whether it waits, so there is a property before the id.
-    text += _ID_NAME + message_id
-    return text + b"\x02" + encode_properties(extra) if extra else text
+_SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
 
 
 _ID_NAME: Final = b"\x02%b\x01" % names.UNIQ_KEY.encode()

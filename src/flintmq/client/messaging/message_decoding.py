@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 from flintmq.client.messaging.messages import BodyBudget, ReceivedMessage
 from flintmq.client.namespaces import unwrap
 from flintmq.format.properties import find_property
-from flintmq.format.stored.pulled_records import decode_records
-from flintmq.format.sys_flag import COMPRESSED
+from flintmq.format.stored.pulled_records import split_records
 from flintmq.model.message_queue import MessageQueue
 from flintmq.model.property_names import RETRY_TOPIC, TAGS
 from flintmq.model.topics import RETRY_PREFIX
@@ -47,7 +46,7 @@ def pulled_messages(
     is_retry = queue.topic == RETRY_PREFIX + group
     topic = unwrap(namespace, queue.topic)
     tags = _wanted_tags(subscription)
-    records, budget = decode_records(body), BodyBudget()
+    records, budget = split_records(body), BodyBudget()
     if tags is not None:
         # Brokers compare only hashes of tags.
         records = [one for one in records if find_property(one.properties_text, _TAGS) in tags]
@@ -56,7 +55,6 @@ def pulled_messages(
             record,
             queue,
             topic=topic,
-            body=None if record.sys_flag & COMPRESSED else bytes(record.body),
             bounds=bounds,
             budget=budget,
         )
