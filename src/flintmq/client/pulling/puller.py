@@ -104,9 +104,9 @@ _VARYING: Final = tuple(map(PullMessageRequest.wire_name, ("queue_offset", "comm
 """The fields of a pull that no kind has, in their order."""
 
 
-def _is_offset(value: int) -> bool:
-    """Return whether a value needs no further check to be sent as an offset."""
-    return value.__class__ is int and 0 <= value <= _OFFSET_MAX
+def _are_offsets(*values: int) -> bool:
+    """Return whether values need no further check to be sent as offsets."""
+    return all(value.__class__ is int and 0 <= value <= _OFFSET_MAX for value in values)
 
 
 class Puller:
@@ -198,9 +198,10 @@ class Puller:
             subscription.version,
             subscription.expression_type,
         )
-        connection = self._client.remoting.ready(address)
-        is_usual = self._client.has_repeating_headers and _is_offset(offset)
-        if connection is not None and is_usual and _is_offset(commit_offset or 0):
+        connection = None
+        if self._client.has_repeating_headers and _are_offsets(offset, commit_offset or 0):
+            connection = self._client.remoting.ready(address)
+        if connection is not None:
             form = self._forms.get(kind) or self._form(kind)
             request = form.fill(connection.next_opaque(), offset, commit_offset or 0)
             answer = await connection.exchange(request, timeout_ms=timeout_ms)
