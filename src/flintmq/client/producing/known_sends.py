@@ -5,7 +5,7 @@ Of the sends of one kind only the opaque number, the time and the properties dif
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import orjson
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from flintmq.format.wire.command import Command
     from flintmq.model.message_queue import MessageQueue
     from flintmq.remoting import EncodedRequest
+
+_T = TypeVar("_T")
 
 KNOWN_COUNT_MAX: Final = 4096
 """Kinds of sends that are remembered; one more, and the table begins anew."""
@@ -37,14 +39,6 @@ class EncodedFields(NamedTuple):
         return self.fields
 
 
-class _Known(NamedTuple):
-    """What repeats in the sends of one kind."""
-
-    fields: dict[str, str]
-    form: RequestForm
-    """The request, with gaps for the time and the properties."""
-
-
 class KnownSends:
     """The encoded headers of one producer group, by everything in them that repeats.
 
@@ -54,44 +48,54 @@ class KnownSends:
     def __init__(self, group: str, prepare: Callable[[Command], None] | None = None) -> None:
         self._group = group
         self._prepare = prepare
-        self._kinds: dict[tuple[object, ...], _Known] = {}
+        self._fields: dict[tuple[object, ...], dict[str, str]] = {}
+        self._forms: dict[tuple[object, ...], RequestForm] = {}
 
     def header(self, envelope: Envelope, queue: MessageQueue) -> EncodedFields:
         """Return the header of a send to a queue."""
+        kind = _kind(envelope, queue)
+        known = self._fields.get(kind)
+        if known is None:
+            known = envelope.header(self._group, queue).encode()
+            _remember(self._fields, kind, known)
         # Replaced values stay in their places, so the order is that of any other send.
         return EncodedFields(
-            self._known(envelope, queue).fields
+            known
             | {_BORN_TIMESTAMP: str(envelope.born_timestamp), _PROPERTIES: envelope.properties}
         )
 
     def request(self, envelope: Envelope, queue: MessageQueue, opaque: int) -> EncodedRequest:
         """Return a send to a queue as a request with a JSON header and no signature."""
-        properties = orjson.dumps(envelope.properties)
-        form = self._known(envelope, queue).form
-        return form.fill(opaque, envelope.born_timestamp, properties, body=envelope.body)
-
-    def _known(self, envelope: Envelope, queue: MessageQueue) -> _Known:
-        kind = (
-            queue,
-            envelope.topic,
-            envelope.code,
-            envelope.sys_flag,
-            envelope.flag,
-            envelope.is_batch,
-            envelope.reconsume_times,
-            envelope.max_reconsume_times,
-        )
-        known = self._kinds.get(kind)
-        if known is None:
-            fields = envelope.header(self._group, queue).encode()
-            if len(self._kinds) >= KNOWN_COUNT_MAX:
-                self._kinds.clear()
+        kind = _kind(envelope, queue)
+        form = self._forms.get(kind)
+        if form is None:
             form = RequestForm.of(
                 envelope.code,
-                fields,
+                envelope.header(self._group, queue).encode(),
                 self._prepare,
                 numbers=[_BORN_TIMESTAMP],
                 texts=[_PROPERTIES],
             )
-            known = self._kinds[kind] = _Known(fields, form)
-        return known
+            _remember(self._forms, kind, form)
+        properties = orjson.dumps(envelope.properties)
+        return form.fill(opaque, envelope.born_timestamp, properties, body=envelope.body)
+
+
+def _kind(envelope: Envelope, queue: MessageQueue) -> tuple[object, ...]:
+    """Return all that decides what a header holds, but for what varies from send to send."""
+    return (
+        queue,
+        envelope.topic,
+        envelope.code,
+        envelope.sys_flag,
+        envelope.flag,
+        envelope.is_batch,
+        envelope.reconsume_times,
+        envelope.max_reconsume_times,
+    )
+
+
+def _remember(table: dict[tuple[object, ...], _T], kind: tuple[object, ...], known: _T) -> None:
+    if len(table) >= KNOWN_COUNT_MAX:
+        table.clear()
+    table[kind] = known
