@@ -1,14 +1,16 @@
 """Benchmarks of the client: ``python -m bench.client``, or ``make bench-client``.
 
 One broker process serves all in turn: our client, the C++ client of PyPI's ``rocketmq`` package
-where that is installed, and with ``--java`` the official Java client 4.9.8.  Every piece of work
-runs in a process of its own; whoever comes first in one round comes last in the next.  What
-counts is the ratio within one run.
+where that is installed, and with ``--java`` the official Java client 4.9.8.  With ``--against`` it
+is our client of another tree instead, by this tree's broker.  Every piece of work runs in a process
+of its own; whoever comes first in one round comes last in the next.  What counts is the ratio
+within one run.
 """
 
 import argparse
 import importlib.util
 import json
+import os
 import re
 import statistics
 import subprocess
@@ -31,6 +33,7 @@ OURS: Final = "bench.client_ours"
 THEIRS: Final = "bench.client_theirs"
 CPP: Final = "C++"
 JAVA: Final = "Java 4.9.8"
+OLDER: Final = "the other tree"
 CASE_TIMEOUT_S: Final = 300
 CLUSTER_STARTS: Final = 10
 
@@ -82,10 +85,12 @@ def broker() -> Iterator[str]:
                 process.terminate()
 
 
-def run_case(module: str, work: str, namesrv: str, topic: str, count: int) -> Rate:
-    """Do a piece of work in Python, in a process of its own."""
+def run_case(
+    module: str, work: str, namesrv: str, topic: str, count: int, *, tree: Path | None = None
+) -> Rate:
+    """Do a piece of work in Python, in a process of its own; by another tree if one is given."""
     command = [sys.executable, "-m", "bench.client_case", module, work, namesrv, topic, str(count)]
-    return run_command(command, count)
+    return run_command(command, count, tree)
 
 
 def run_java(work: str, namesrv: str, topic: str, count: int) -> Rate:
@@ -97,21 +102,34 @@ def run_java(work: str, namesrv: str, topic: str, count: int) -> Rate:
         return run_command(command, count)
 
 
-def run_command(command: list[str], count: int) -> Rate:
+def run_command(command: list[str], count: int, tree: Path | None = None) -> Rate:
     """Run a piece of work that tells in its last line what it took."""
+    environment = None if tree is None else os.environ | {"PYTHONPATH": str(tree / "src")}
     # The C++ client prints to standard output whenever it likes; the last line is ours.
     done = subprocess.run(
-        command, stdout=subprocess.PIPE, text=True, check=True, timeout=CASE_TIMEOUT_S
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=CASE_TIMEOUT_S,
+        cwd=tree,
+        env=environment,
     )
     took = json.loads(done.stdout[done.stdout.rindex("{") :])
     return Rate(count / took["seconds"], count / took["cpu_seconds"])
 
 
 def measure(
-    *, messages: int, rounds: int, works: list[Work], has_java: bool, console: Console
+    *,
+    messages: int,
+    rounds: int,
+    works: list[Work],
+    has_java: bool,
+    against: Path | None,
+    console: Console,
 ) -> dict[str, dict[str, Rate]]:
     """Return the median rates by work and client."""
-    has_theirs = importlib.util.find_spec("rocketmq") is not None
+    has_theirs = against is None and importlib.util.find_spec("rocketmq") is not None
     found: dict[str, dict[str, Rate]] = {}
     for work in works:
         count = int(messages * work.factor)
@@ -122,6 +140,8 @@ def measure(
             cases = [("flintmq", partial(run_case, OURS, work.name))]
             if has_theirs:
                 cases.append((CPP, partial(run_case, THEIRS, work.theirs)))
+            if against is not None:
+                cases.append((OLDER, partial(run_case, OURS, work.name, tree=against)))
             if has_java:
                 cases.append((JAVA, partial(run_java, work.theirs)))
             for number in range(rounds):
@@ -150,7 +170,7 @@ def cluster_start_ms() -> float:
 
 def show(found: dict[str, dict[str, Rate]], start_ms: float, console: Console) -> None:
     """Print a table: ours, theirs where there is one, and the ratios."""
-    others = [name for name in (CPP, JAVA) if any(name in rates for rates in found.values())]
+    others = [name for name in (CPP, JAVA, OLDER) if any(name in rates for rates in found.values())]
     # The last two columns of each compare rates by the clock and by processor time.
     table = Table("what", "flintmq/s", "CPU µs")
     for name in others:
@@ -175,6 +195,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", help="rows whose name holds this text")
     parser.add_argument("--java", action="store_true", help="the Java client beside it")
+    parser.add_argument("--against", type=Path, help="another tree whose client is beside it")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     console = Console()
@@ -184,6 +205,7 @@ def main() -> None:
         rounds=arguments.rounds,
         works=works,
         has_java=arguments.java,
+        against=None if arguments.against is None else arguments.against.resolve(),
         console=console,
     )
     start_ms = cluster_start_ms()

@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 
 from flintmq.client.messaging.envelope import Envelope
 from flintmq.client.producing.known_sends import KnownSends
-from flintmq.format.wire.codes import RequestCode
+from flintmq.format.wire.codes import LanguageCode, RequestCode
+from flintmq.format.wire.command import Command, encode_command
 from flintmq.model.message_queue import MessageQueue
+from flintmq.remoting import EncodedRequest
 
 GROUP: Final = "senders"
 numbers = st.integers(0, 3)
@@ -40,3 +42,26 @@ def test_a_known_header_is_the_one_that_would_be_made(
         made = envelope.header(GROUP, queue).encode()
         # The order counts too: it is that of the bytes on the wire.
         assert list(known.header(envelope, queue).encode().items()) == list(made.items())
+
+
+@given(
+    sends=st.lists(st.tuples(envelopes, queues), min_size=1, max_size=20),
+    group=st.sampled_from([GROUP, "tenant%senders", '"opaque":0,']),
+)
+def test_a_known_request_is_the_one_that_would_be_made(
+    sends: list[tuple[Envelope, MessageQueue]], group: str
+) -> None:
+    def prepare(command: Command) -> None:
+        command.language = LanguageCode.PYTHON
+
+    known = KnownSends(group, prepare)
+    for opaque, (envelope, queue) in enumerate(sends):
+        made = Command(
+            code=envelope.code,
+            opaque=opaque,
+            ext_fields=envelope.header(group, queue).encode(),
+            body=envelope.body,
+        )
+        prepare(made)
+        request = known.request(envelope, queue, opaque)
+        assert request == EncodedRequest(envelope.code, opaque, encode_command(made))

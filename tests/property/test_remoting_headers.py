@@ -1,6 +1,7 @@
 """Every header class: round trips, missing fields, hostile fields."""
 
 import dataclasses
+import re
 import types
 import typing
 from enum import IntEnum
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from flintmq.format.wire.command import Command, decode_command, encode_command
 from flintmq.format.wire.frame import FrameDecoder, HeaderType
 from flintmq.format.wire.headers.codec import Header, Int32
+from flintmq.format.wire.headers.send import SendMessageResponse, SendReceipt, read_send_receipt
 from flintmq.format.wire.headers.table import HEADERS
 from flintmq.format.wire.remoting_errors import (
     FieldValueError,
@@ -117,3 +119,30 @@ def test_hostile_ext_fields_raise_only_a_header_field_error(
         assert decoded.field in kind.wire_fields()
     else:
         assert kind.decode(decoded.encode()) == decoded
+
+
+def receipt_of(ext_fields: dict[str, str]) -> SendReceipt:
+    read = SendMessageResponse.decode(ext_fields)
+    return SendReceipt(read.msg_id, read.queue_id, read.queue_offset, read.region, read.trace_on)
+
+
+answer_values = hostile_texts | st.integers(-(1 << 64), 1 << 64).map(str) | st.just("٣")
+
+
+@given(
+    st.fixed_dictionaries(
+        {"msgId": answer_values, "queueId": st.just("3"), "queueOffset": answer_values},
+        optional={"MSG_REGION": st.text(), "TRACE_ON": st.sampled_from(["true", "false", "no"])},
+    )
+    | st.dictionaries(st.sampled_from(SendMessageResponse.wire_fields()), answer_values)
+)
+def test_where_a_message_was_stored_is_what_the_whole_header_says(
+    ext_fields: dict[str, str],
+) -> None:
+    try:
+        expected = receipt_of(ext_fields)
+    except HeaderFieldError as error:
+        with pytest.raises(type(error), match=re.escape(str(error))):
+            read_send_receipt(ext_fields)
+    else:
+        assert read_send_receipt(ext_fields) == expected

@@ -105,7 +105,7 @@ class ClientInstance:
         self.remoting = RemotingClient(
             RequestTable(self._served()),
             limits=Limits(connect_timeout_ms=options.connect_timeout_ms),
-            prepare=self._prepare,
+            prepare=self.prepare,
             tls=context_for(options),
         )
         self.servers = NameServers(options, self.remoting)
@@ -130,7 +130,13 @@ class ClientInstance:
             parts.append(options.unit_name)
         return "@".join(parts) + (STREAM_SUFFIX if stream else "")
 
-    def _prepare(self, command: Command) -> None:
+    @property
+    def has_repeating_headers(self) -> bool:
+        """Whether requests that are alike have headers alike: they are in JSON, and unsigned."""
+        return not self.options.binary_headers and self._credentials is None
+
+    def prepare(self, command: Command) -> None:
+        """Finish a request: its language, its notation, its signature."""
         command.language = LanguageCode.PYTHON
         if self.options.binary_headers:
             command.serialize_type = HeaderType.ROCKETMQ

@@ -54,21 +54,23 @@ class _Call(Generic[_T]):
     A lock is all that the two need; a future for threads costs several times as much.
     """
 
+    __slots__ = ("_error", "_has_begun", "_has_ended", "_result", "_running", "_task", "_work")
+
     def __init__(self, work: Coroutine[Any, Any, _T]) -> None:
         self._work = work
         self._task: asyncio.Task[None] | None = None
         self._result: _T | None = None
         self._error: BaseException | None = None
-        self._has_ended = False
+        self._has_begun = self._has_ended = False
         self._running = threading.Lock()
         self._running.acquire()
 
-    def begin(self) -> None:
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start in the loop."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
-        self._task.add_done_callback(self._done)
+        self._task = loop.create_task(self._run())
 
     async def _run(self) -> None:
+        self._has_begun = True
         try:
             self._result = await self._work
             self._has_ended = True
@@ -78,26 +80,26 @@ class _Call(Generic[_T]):
             # SystemExit and the like would end the loop, with everything that runs in it.
             self._error = error
             self._has_ended = True
-        # The thread goes on now, and not only when the loop has looked at its sockets again.
-        self._running.release()
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled():
-            # A task that is cancelled before its first step has not awaited the work.
-            self._work.close()
+        finally:
+            # The thread goes on now, and not only when the loop has looked at its sockets again.
             self._running.release()
 
     def cancel(self) -> None:
-        """Give up, in the loop."""
+        """Give up, in the loop: nobody waits any more."""
         if self._task is not None:
             self._task.cancel()
+            self._close_work()
 
     def abandon(self) -> None:
         """Let the waiting thread go: the loop has ended."""
-        if self._task is None:
-            self._work.close()
+        self._close_work()
         if self._running.locked():
             self._running.release()
+
+    def _close_work(self) -> None:
+        # A task that is cancelled before its first step does not await the work.
+        if not self._has_begun:
+            self._work.close()
 
     def wait(self) -> _T:
         """Wait in the calling thread and return the result."""
@@ -135,7 +137,7 @@ class LoopThread:
     @property
     def is_current(self) -> bool:
         """Whether the caller is this thread itself, which must not wait for its own loop."""
-        return threading.current_thread() is self._thread
+        return threading.get_ident() == self._thread.ident
 
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Run a coroutine in the loop and return its result."""
@@ -146,7 +148,7 @@ class LoopThread:
         self._calls.add(call)
         try:
             try:
-                self._loop.call_soon_threadsafe(call.begin)
+                self._loop.call_soon_threadsafe(call.begin, self._loop)
             except RuntimeError:
                 work.close()
                 raise UsageError("this client is closed") from None

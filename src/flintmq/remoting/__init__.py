@@ -2,6 +2,7 @@
 
 from flintmq.remoting.client import RemotingClient
 from flintmq.remoting.connection import Connection
+from flintmq.remoting.encoded_request import EncodedRequest
 from flintmq.remoting.errors import (
     AnswerTimeoutError,
     BindError,
@@ -28,6 +29,7 @@ __all__ = [
     "ConnectError",
     "Connection",
     "ConnectionLostError",
+    "EncodedRequest",
     "Limits",
     "NotSentError",
     "ReceivedRequest",

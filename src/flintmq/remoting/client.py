@@ -60,6 +60,9 @@ class RemotingClient:
         self.limits = limits or Limits()
         self._on_close = on_close
         self._connections: dict[str, asyncio.Task[ClientConnection]] = {}
+        """The attempts to connect, those that have ended included."""
+        self._made: dict[str, ClientConnection] = {}
+        """The last connection to each address that could be made."""
         self._open: set[Connection] = set()
         self._is_closed = False
         self._sweeper: asyncio.Task[None] | None = None
@@ -77,7 +80,7 @@ class RemotingClient:
 
         The time includes that for a connection and, while the server reads slowly, for room.
         """
-        connection = self._ready(address)
+        connection = self.ready(address)
         if connection is None:
             began = time.monotonic()
             connection = await self.connect(address, timeout_ms=timeout_ms)
@@ -100,12 +103,10 @@ class RemotingClient:
         left_ms = max(timeout_ms - int((time.monotonic() - began) * 1000), 1)
         await connection.tell_when_room(code, header, body, timeout_ms=left_ms)
 
-    def _ready(self, address: str) -> ClientConnection | None:
+    def ready(self, address: str) -> ClientConnection | None:
         """Return the connection to an address if it is open."""
-        task = self._connections.get(address)
-        if task is None or not task.done() or self._is_closed or _is_useless(task):
-            return None
-        return task.result()
+        connection = self._made.get(address)
+        return None if connection is None or connection.is_closed else connection
 
     async def connect(self, address: str, *, timeout_ms: int | None = None) -> ClientConnection:
         """Return the connection to ``address``; all who ask meanwhile share one attempt.
@@ -116,7 +117,7 @@ class RemotingClient:
         """
         if self._is_closed:
             raise ClosedError(f"this client is closed: {address} is not asked")
-        connection = self._ready(address)
+        connection = self.ready(address)
         if connection is not None:
             return connection
         task = self._connections.get(address)
@@ -154,6 +155,7 @@ class RemotingClient:
             raise ConnectError(address, f"that is no address: {error}") from error
         if self._sweeper is None:
             self._sweeper = asyncio.create_task(self._sweep_forever(), name="idle connections")
+        self._made[address] = connection
         return connection
 
     # -- Endpoint ----------------------------------------------------------------------------
@@ -199,6 +201,7 @@ class RemotingClient:
         What was written has ``timeout_s`` seconds to leave, and never more than one.
         """
         self._is_closed = True
+        self._made.clear()
         tasks: list[asyncio.Task[Any]] = list(self._connections.values())
         if self._sweeper is not None:
             tasks.append(self._sweeper)
@@ -225,10 +228,6 @@ class RemotingClient:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
-
-
-def _is_useless(task: asyncio.Task[ClientConnection]) -> bool:
-    return task.cancelled() or task.exception() is not None or task.result().is_closed
 
 
 def _reason(error: OSError) -> str:

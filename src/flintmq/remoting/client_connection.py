@@ -14,15 +14,16 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from flintmq.format.wire.codes import RequestCode
-from flintmq.format.wire.command import ONE_WAY_FLAG
+from flintmq.format.wire.command import ONE_WAY_FLAG, Command
 from flintmq.format.wire.headers.namesrv import RouteRequest
+from flintmq.format.wire.remoting_errors import RemoteProtocolError
 from flintmq.model.topics import AUTO_CREATE_TOPIC
 from flintmq.remoting.connection import Connection
 from flintmq.remoting.errors import NotSentError, RemotingError
 
 if TYPE_CHECKING:
-    from flintmq.format.wire.command import Command
     from flintmq.format.wire.headers.codec import HeaderFields
+    from flintmq.remoting.encoded_request import EncodedRequest
     from flintmq.remoting.endpoint import Endpoint
 
 KEEP_ALIVE_OPTIONS: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
@@ -38,7 +39,7 @@ class ClientConnection(Connection):
     def __init__(self, endpoint: Endpoint[Connection]) -> None:
         super().__init__(endpoint)
         self._is_full = False
-        self._unsent: dict[asyncio.Future[Command], Command] = {}
+        self._unsent: dict[asyncio.Future[Command], Command | EncodedRequest] = {}
         """Requests that wait until the server has read more, the oldest first."""
         self._missing_count = 0
         """Answers that did not come in time since anything was read last."""
@@ -53,6 +54,19 @@ class ClientConnection(Connection):
         """Handle what one read brought; whatever it is, the connection lives."""
         self._missing_count = 0
         super().data_received(data)
+
+    def handle_read(self, data: bytes) -> None:
+        """Handle all that a read brought: a client takes no turns, and gathers nothing."""
+        self._corked = True
+        try:
+            for frame in self._decoder.frames(data):
+                self._take_frame(frame)
+        except RemoteProtocolError as error:
+            self._fail(error, error.kind)
+        finally:
+            self._uncork()
+            if self._is_failed:
+                self.close()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Fail what waits for answers or for room, and tell the owner."""
@@ -72,18 +86,18 @@ class ClientConnection(Connection):
         self._is_full = False
         while self._unsent and not (self._is_full or self.is_closed):
             future = next(iter(self._unsent))
-            command = self._unsent.pop(future)
+            request = self._unsent.pop(future)
             if future.done():
                 continue  # The caller has given up.
-            self._send(command)
-            if command.flag & ONE_WAY_FLAG:
-                future.set_result(command)
+            self._send(request)
+            if isinstance(request, Command) and request.flag & ONE_WAY_FLAG:
+                future.set_result(request)
 
-    def _submit(self, command: Command, future: asyncio.Future[Command]) -> None:
+    def _submit(self, request: Command | EncodedRequest, future: asyncio.Future[Command]) -> None:
         if self._is_full:
-            self._unsent[future] = command
+            self._unsent[future] = request
         else:
-            self._send(command)
+            self._send(request)
 
     async def tell_when_room(
         self, code: int, header: HeaderFields | None, body: bytes, *, timeout_ms: int

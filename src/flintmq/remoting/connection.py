@@ -15,6 +15,7 @@ from flintmq.format.wire.command import (
     decode_command,
     encode_command,
 )
+from flintmq.remoting.encoded_request import EncodedRequest
 from flintmq.remoting.errors import AnswerTimeoutError, ConnectionLostError, TooManyInFlightError
 from flintmq.remoting.frame_stream import FrameStream
 from flintmq.remoting.in_flight import InFlight
@@ -113,24 +114,29 @@ class Connection(FrameStream):
         """Return a request that `exchange` can send."""
         return self._in_flight.new(code, header, body)
 
-    async def exchange(self, command: Command, *, timeout_ms: int) -> Command:
+    def next_opaque(self) -> int:
+        """Return the number of the next request of ours."""
+        return self._in_flight.next_opaque()
+
+    async def exchange(self, request: Command | EncodedRequest, *, timeout_ms: int) -> Command:
         """Send a request whose opaque number the caller has chosen; return the answer."""
-        if self.in_flight_count >= self._limits.in_flight_count_max:
+        in_flight, opaque = self._in_flight, request.opaque
+        if len(in_flight) >= self._limits.in_flight_count_max:
             raise TooManyInFlightError(f"{self.in_flight_count} requests wait on {self!r}")
-        future = self._in_flight.open(command.opaque)
-        self._in_flight.limit(command.opaque, command.code, timeout_ms)
+        future = in_flight.open(opaque)
+        in_flight.limit(opaque, request.code, timeout_ms)
         try:
-            self._submit(command, future)
+            self._submit(request, future)
             return await future
         except asyncio.CancelledError:
             self._withdraw(future)
             raise
         finally:
-            self._in_flight.close(command.opaque)
+            in_flight.close(opaque)
 
-    def _submit(self, command: Command, future: asyncio.Future[Command]) -> None:
+    def _submit(self, request: Command | EncodedRequest, future: asyncio.Future[Command]) -> None:
         """Send a request whose answer the future gets."""
-        self._send(command)
+        self._send(request)
 
     def _withdraw(self, future: asyncio.Future[Command]) -> None:
         """Learn that a caller has given up before there was an answer."""
@@ -146,15 +152,20 @@ class Connection(FrameStream):
         command.flag = ONE_WAY_FLAG
         self._send(command)
 
-    def _send(self, command: Command) -> None:
+    def _send(self, request: Command | EncodedRequest) -> None:
         if self.is_closed:
             raise ConnectionLostError(f"connection to {self.peer_text} is closed")
-        self._endpoint.prepare(command)
-        self.send(encode_command(command))
-        if not self._corked:
+        if isinstance(request, EncodedRequest):
+            self.send(request.frame)
+        else:
+            self._endpoint.prepare(request)
+            self.send(encode_command(request))
+        if self._corked:
+            if self._out_size > _CORKED_SIZE_MAX:
+                # The peer can begin while the rest is still made.
+                self._write_out()
+        elif len(self._in_flight) != 1:
             # The first of our requests leaves at once, those of the same turn of the loop together.
+            # One that waits alone for its answer is rarely followed by others before that.
             self._corked = True
             self._loop.call_soon(self._uncork)
-        elif self._out_size > _CORKED_SIZE_MAX:
-            # The peer can begin while the rest is still made.
-            self._write_out()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from flintmq.format.wire.command import Command
 from flintmq.format.wire.frame import HeaderType
@@ -18,12 +18,8 @@ Expire: TypeAlias = "Callable[[asyncio.Future[Command], int, int], None]"
 """Called with the future, the code and the time in milliseconds of a request whose time is up."""
 
 
-class _Limit(NamedTuple):
-    """How long a request may wait for its answer."""
-
-    ends_at: float
-    code: int
-    timeout_ms: int
+_Limit: TypeAlias = tuple[float, int, int]
+"""When the time of a request is up, its code, and how many milliseconds it has."""
 
 
 class InFlight:
@@ -45,12 +41,16 @@ class InFlight:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def next_opaque(self) -> int:
+        """Return a number for one more request."""
+        self._last_opaque = (self._last_opaque + 1) & _OPAQUE_MASK
+        return self._last_opaque
+
     def new(self, code: int, header: HeaderFields | None, body: bytes) -> Command:
         """Return a request with a number of its own."""
-        self._last_opaque = (self._last_opaque + 1) & _OPAQUE_MASK
         return Command(
             code=code,
-            opaque=self._last_opaque,
+            opaque=self.next_opaque(),
             ext_fields={} if header is None else header.encode(),
             body=body,
             serialize_type=HeaderType.JSON,
@@ -65,7 +65,7 @@ class InFlight:
     def limit(self, opaque: int, code: int, timeout_ms: int) -> None:
         """Have a request that waits expire when its time is up."""
         ends_at = self._loop.time() + timeout_ms / 1000
-        self._limits[opaque] = _Limit(ends_at, code, timeout_ms)
+        self._limits[opaque] = ends_at, code, timeout_ms
         if self._timer is None or ends_at < self._rings_at:
             self._set_timer(ends_at)
 
@@ -83,14 +83,14 @@ class InFlight:
         self._timer = None
         # A loop may ring a little early, by the resolution of its clock.
         now = max(self._loop.time(), self._rings_at)
-        for opaque, limit in list(self._limits.items()):
-            if limit.ends_at <= now:
+        for opaque, (ends_at, code, timeout_ms) in list(self._limits.items()):
+            if ends_at <= now:
                 del self._limits[opaque]
                 # Whoever was answered in this turn has not taken the answer yet.
                 if (future := self._waiting.get(opaque)) is not None:
-                    self._expire(future, limit.code, limit.timeout_ms)
+                    self._expire(future, code, timeout_ms)
         if self._limits and self._timer is None:
-            self._set_timer(min(limit.ends_at for limit in self._limits.values()))
+            self._set_timer(min(ends_at for ends_at, _, _ in self._limits.values()))
 
     def close(self, opaque: int) -> None:
         """Wait for an answer no longer."""

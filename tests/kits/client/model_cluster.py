@@ -263,6 +263,7 @@ class ModelClient:
         self._world = world
         self._broker = broker
         self.routes = self.remoting = self
+        self.has_repeating_headers = False
         self._member: ConsumerMember | None = None
         self._due = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []

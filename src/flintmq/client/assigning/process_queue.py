@@ -115,16 +115,16 @@ class ProcessQueue:
         """
         for message in messages:
             offset = message.queue_offset
-            if offset in self._messages or offset in self._taken:
-                continue
-            self._messages[offset] = message
-            if not self._offsets or offset > self._offsets[-1]:
+            if offset > self.max_offset:
+                # Nearly always a pull goes on behind all that was ever held.
                 self._offsets.append(offset)
+                self.max_offset = offset
+            elif offset in self._messages or offset in self._taken:
+                continue
             else:
                 bisect.insort(self._offsets, offset)
+            self._messages[offset] = message
             self.size += message.stored_body_size
-            if offset > self.max_offset:
-                self.max_offset = offset
         return NOTHING if self.count else next_offset
 
     # -- concurrent --------------------------------------------------------------------------
@@ -140,17 +140,23 @@ class ProcessQueue:
 
     def remove(self, messages: Iterable[ReceivedMessage]) -> int:
         """Drop handled messages; return the offset that may be committed, or NOTHING."""
-        offsets = self._offsets
+        offsets, held, started = self._offsets, self._messages, self._started
         if not offsets:
             return NOTHING
+        oldest_count = 0
         for message in messages:
             offset = message.queue_offset
-            self._started.pop(offset, None)
-            if self._messages.pop(offset, None) is not None:
-                # Mostly it is the oldest one.
-                at = 0 if offsets[0] == offset else bisect.bisect_left(offsets, offset)
-                del offsets[at]
-                self.size -= message.stored_body_size
+            if started:
+                started.pop(offset, None)
+            if held.pop(offset, None) is None:
+                continue
+            self.size -= message.stored_body_size
+            # Mostly it is the oldest one; those leave the list together.
+            if offsets[oldest_count] == offset:
+                oldest_count += 1
+            else:
+                del offsets[bisect.bisect_left(offsets, offset, oldest_count)]
+        del offsets[:oldest_count]
         return offsets[0] if offsets else self.max_offset + 1
 
     def stuck(self, *, now_ms: int, timeout_ms: int) -> ReceivedMessage | None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from flintmq.client.assigning.process_queue import NOTHING
+from flintmq.client.consuming.begun_calls import begin_call
 from flintmq.client.consuming.consume_service import CANCEL_WAIT_S, ConsumeService
+from flintmq.client.consuming.handlers import ConsumeResult, Outcome
 from flintmq.client.pulling.send_back import DEFAULT_TIMES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Awaitable, Iterable, Sequence
 
     from flintmq.client.assigning.assigned_queue import AssignedQueue
     from flintmq.client.messaging.messages import ReceivedMessage
@@ -27,7 +29,25 @@ STUCK_LEVEL: Final = 3
 TURN_COUNT: Final = 32
 """Batches that a worker consumes before it lets other tasks of the loop run."""
 
-_Batch = tuple["AssignedQueue", "Sequence[ReceivedMessage]"]
+HeldBatch: TypeAlias = "tuple[AssignedQueue, Sequence[ReceivedMessage]]"
+"""Messages of a queue for one call of the handler."""
+
+
+class HandlerTurn:
+    """Calls of the handler for one queue, and what came of them."""
+
+    __slots__ = ("call_count", "called", "elapsed_ms", "handled", "one")
+
+    def __init__(self, one: AssignedQueue) -> None:
+        self.one = one
+        self.called: Sequence[ReceivedMessage] = ()
+        """The batch of the last call."""
+        self.call_count = 0
+        """Calls that have handled their batches, and that nobody had to wait for."""
+        self.handled: list[ReceivedMessage] = []
+        """The messages of those."""
+        self.elapsed_ms = 0
+        """How long those took together."""
 
 
 class ConcurrentService(ConsumeService):
@@ -38,7 +58,7 @@ class ConcurrentService(ConsumeService):
     """
 
     def _set_up(self) -> None:
-        self._ready: deque[_Batch] = deque()
+        self._ready: deque[HeldBatch] = deque()
         self._workers: set[asyncio.Task[None]] = set()
         self._retries: set[asyncio.TimerHandle] = set()
 
@@ -50,8 +70,10 @@ class ConcurrentService(ConsumeService):
     def arrived(self, one: AssignedQueue, messages: Sequence[ReceivedMessage]) -> None:
         """Consume messages that the queue holds now."""
         size = self._settings.batch_size
-        for at in range(0, len(messages), size):
-            self._ready.append((one, messages[at : at + size]))
+        self._begin([(one, messages[at : at + size]) for at in range(0, len(messages), size)])
+
+    def _begin(self, batches: Sequence[HeldBatch]) -> None:
+        self._ready += batches
         self._hire()
 
     def _hire(self) -> None:
@@ -74,33 +96,84 @@ class ConcurrentService(ConsumeService):
         # This runs when the worker waits for the first time.  Handlers that never wait are served
         # by one worker, without the cost of a task for each message.
         asyncio.get_running_loop().call_soon(self._hire)
-        turn = 0
+        call_count = 0
         while self._ready and not self._is_stopping:
-            one, messages = self._ready.popleft()
+            turn = HandlerTurn(self._ready[0][0])
             try:
-                await self._consume(one, messages)
+                await self._consume(turn)
             except asyncio.CancelledError:
                 if not self._is_stopping:
                     # The handler has cancelled the task that called it: that is a failure.
-                    self._retry_here(one, [each for each in messages if one.held.holds(each)])
+                    self._retry_here(turn.one, list(filter(turn.one.held.holds, turn.called)))
                 raise
             except Exception:
                 # They stay held and uncommitted, so a later owner of the queue gets them.
-                logger.exception("messages not consumed: queue=%s", one.queue)
-            turn += 1
-            if turn % TURN_COUNT == 0:
+                logger.exception("messages not consumed: queue=%s", turn.one.queue)
+            call_count += turn.call_count + 1
+            if call_count >= TURN_COUNT and self._ready:
                 # Others have work to do in this loop too.
+                call_count = 0
                 await asyncio.sleep(0)
 
-    async def _consume(self, one: AssignedQueue, messages: Sequence[ReceivedMessage]) -> None:
-        held = one.held
-        if held.is_dropped:
-            return
+    async def _consume(self, turn: HandlerTurn) -> None:
+        """Consume batches of a queue until a handler fails or has to wait, and finish that one."""
         began_ms = self._now_ms()
+        try:
+            outcome = self._consume_at_once(turn)
+        finally:
+            turn.elapsed_ms = self._now_ms() - began_ms
+            self._note_turn(turn)
+        if outcome is not None:
+            await self._finish(turn.one, turn.called, outcome)
+
+    def _consume_at_once(self, turn: HandlerTurn) -> Outcome | Awaitable[Outcome] | None:
+        """Consume batches of a queue whose handlers handle them without waiting.
+
+        Return the outcome of the first call that is different, None if there is none in this turn.
+        """
+        one, ready, run = turn.one, self._ready, self._runner.run
+        while ready and ready[0][0] is one and turn.call_count < TURN_COUNT:
+            _, turn.called = ready.popleft()
+            if one.held.is_dropped:
+                continue
+            outcome = begin_call(run(turn.called))
+            if not isinstance(outcome, Outcome) or outcome.result is not ConsumeResult.SUCCESS:
+                return outcome
+            turn.call_count += 1
+            turn.handled += turn.called
+            if self._is_stopping:
+                break
+        return None
+
+    def _note_turn(self, turn: HandlerTurn) -> None:
+        """Note what was handled in a turn."""
+        if not turn.handled:
+            return
+        self._note_calls(
+            turn.one, turn.handled, elapsed_ms=turn.elapsed_ms, call_count=turn.call_count
+        )
+        if not turn.one.held.is_dropped:
+            self._let_go(turn.one, turn.handled)
+
+    async def _finish(
+        self,
+        one: AssignedQueue,
+        messages: Sequence[ReceivedMessage],
+        begun: Outcome | Awaitable[Outcome],
+    ) -> None:
+        """Wait for a call of the handler that has begun, and do what its outcome says."""
+        held, began_ms = one.held, self._now_ms()
         held.start(messages, now_ms=began_ms)
-        outcome = await self._runner.run(messages)
-        self._note_call(one, messages, outcome, began_ms=began_ms)
-        if held.is_dropped:
+        outcome = begun if isinstance(begun, Outcome) else await begun
+        elapsed_ms = self._now_ms() - began_ms
+        self._note_calls(one, messages, elapsed_ms=elapsed_ms, is_success=outcome.is_success)
+        await self._take_outcome(one, messages, outcome)
+
+    async def _take_outcome(
+        self, one: AssignedQueue, messages: Sequence[ReceivedMessage], outcome: Outcome
+    ) -> None:
+        """Let go what was handled, and give back what was not."""
+        if one.held.is_dropped:
             return  # Another member gets the messages again.
         handled, failed = outcome.split(messages)
         if handled:
@@ -204,3 +277,6 @@ class ConcurrentService(ConsumeService):
             # A handler may want to tidy up, or not be cancelled at all.
             await asyncio.wait(late, timeout=CANCEL_WAIT_S)
         return set()
+
+    def close(self, *, wait: bool) -> None:
+        """Do nothing: handlers run in the loop, or in threads of who calls them."""

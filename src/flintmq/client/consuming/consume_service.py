@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from flintmq.client.assigning.assigned_queue import AssignedQueue
     from flintmq.client.assigning.offset_store import OffsetStore
     from flintmq.client.consuming.consume_statistics import ConsumeStatistics
-    from flintmq.client.consuming.handlers import HandlerCaller, Outcome
+    from flintmq.client.consuming.handlers import HandlerCaller
     from flintmq.client.consuming.push_settings import PushSettings
     from flintmq.client.messaging.messages import ReceivedMessage
     from flintmq.client.pulling.send_back import SendBack
@@ -54,18 +54,23 @@ class ConsumeService(ABC):
     def _set_up(self) -> None:
         """Create the state that only this kind of consumption needs."""
 
-    def _note_call(
+    def _note_calls(
         self,
         one: AssignedQueue,
         messages: Sequence[ReceivedMessage],
-        outcome: Outcome,
         *,
-        began_ms: int,
+        elapsed_ms: int,
+        call_count: int = 1,
+        is_success: bool = True,
     ) -> None:
-        """Count a call of the handler that has ended."""
-        now_ms = one.held.last_consume_ms = self._now_ms()
+        """Count calls of the handler that have ended in the same way."""
+        one.held.last_consume_ms = self._now_ms()
         self._statistics.consumed(
-            messages[0].topic, len(messages), now_ms - began_ms, is_success=outcome.is_success
+            messages[0].topic,
+            len(messages),
+            elapsed_ms,
+            is_success=is_success,
+            call_count=call_count,
         )
 
     @abstractmethod
@@ -86,6 +91,10 @@ class ConsumeService(ABC):
 
         Return whether they did; otherwise a handler is still running.
         """
+
+    @abstractmethod
+    def close(self, *, wait: bool) -> None:
+        """Let threads end, where there are any; with ``wait``, return when they have."""
 
     def halt(self) -> None:
         """Start no further batch; `stop` has to follow."""

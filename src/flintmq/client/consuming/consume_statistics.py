@@ -20,14 +20,14 @@ class _Window:
 
     seconds: dict[int, list[int]] = field(default_factory=dict)
 
-    def add(self, second: int, count: int, elapsed_ms: int) -> None:
+    def add(self, second: int, count: int, elapsed_ms: int, call_count: int = 1) -> None:
         entry = self.seconds.get(second)
         if entry is None:
             entry = self.seconds[second] = [0, 0, 0]
             while len(self.seconds) > WINDOW_S:
                 del self.seconds[next(iter(self.seconds))]
         entry[0] += count
-        entry[1] += 1
+        entry[1] += call_count
         entry[2] += elapsed_ms
 
     def rates(self, second: int) -> tuple[float, float]:
@@ -52,10 +52,12 @@ class ConsumeStatistics:
         """Count a pull."""
         self._pulled[topic].add(int(self._monotonic()), count, elapsed_ms)
 
-    def consumed(self, topic: str, count: int, elapsed_ms: int, *, is_success: bool) -> None:
-        """Count a call of the handler."""
+    def consumed(
+        self, topic: str, count: int, elapsed_ms: int, *, is_success: bool, call_count: int = 1
+    ) -> None:
+        """Count calls of the handler: the messages and the time of all of them together."""
         kind = self._consumed if is_success else self._failed
-        kind[topic].add(int(self._monotonic()), count, elapsed_ms)
+        kind[topic].add(int(self._monotonic()), count, elapsed_ms, call_count)
         if not is_success:
             self._failed_total[topic] += count
 

@@ -131,18 +131,17 @@ class HandlerRunner:
         is_coroutine = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
             getattr(handler, "__call__", None)  # noqa: B004 - an object with an async __call__
         )
-        self._threads = None if is_coroutine else HandlerThreads(self._call, count=thread_count)
+        self._threads = None if is_coroutine else HandlerThreads(self.call, count=thread_count)
 
     async def run(self, messages: Sequence[ReceivedMessage]) -> Outcome:
         """Call the handler; an exception means that the messages are delivered again."""
-        given: _Given = list(messages) if self._takes_list else messages[0]
         if self._threads is not None:
-            outcome = await self._threads.call(given)
+            outcome = await self._threads.call(messages)
         else:
             # It is never reset: the tasks that call this do nothing else for a user.
             _handling.set(self._consumer)
             try:
-                outcome = _outcome(await self._handler(given))
+                outcome = _outcome(await self._handler(self._given(messages)))
             except BaseException as error:
                 # SystemExit and KeyboardInterrupt of a task would end the loop.  A cancellation
                 # that is not our own is that of something that the handler waited for.
@@ -150,23 +149,33 @@ class HandlerRunner:
                     raise
                 outcome = Outcome(ConsumeResult.LATER, error)
         if outcome.error is not None:
-            first = messages[0]
-            logger.error(
-                "handler failed: topic=%s id=%s",
-                first.topic,
-                first.message_id,
-                exc_info=outcome.error,
-            )
-            if isinstance(outcome.error, STOPPING) and self._consumer is not None:
-                self._consumer.stop_soon(outcome.error)
+            self.report(messages, outcome.error)
         return outcome
 
-    def _call(self, given: _Given) -> Outcome:
+    def _given(self, messages: Sequence[ReceivedMessage]) -> _Given:
+        return list(messages) if self._takes_list else messages[0]
+
+    def report(self, messages: Sequence[ReceivedMessage], error: BaseException) -> None:
+        """Log what a handler has raised, and stop the consumer if that is what it wants."""
+        first = messages[0]
+        logger.error(
+            "handler failed: topic=%s id=%s", first.topic, first.message_id, exc_info=error
+        )
+        if isinstance(error, STOPPING) and self._consumer is not None:
+            self._consumer.stop_soon(error)
+
+    @property
+    def is_in_threads(self) -> bool:
+        """Whether the handler is a plain function, which runs in threads."""
+        return self._threads is not None
+
+    def call(self, messages: Sequence[ReceivedMessage]) -> Outcome:
+        """Call a plain function in the thread of the caller; `report` what it has raised."""
         # An exception must not leave the thread as such: it would end the thread, and a
         # StopIteration could not be told to the loop, which would then wait for ever.
         _handling.set(self._consumer)
         try:
-            return _outcome(self._handler(given))
+            return _outcome(self._handler(self._given(messages)))
         except BaseException as error:
             return Outcome(ConsumeResult.LATER, error)
 

@@ -86,7 +86,8 @@ class OrderlyService(ConsumeService):
             messages = one.held.take(self._settings.batch_size)
             began_ms = self._now_ms()
             outcome = await self._runner.run(messages)
-            self._note_call(one, messages, outcome, began_ms=began_ms)
+            elapsed_ms = self._now_ms() - began_ms
+            self._note_calls(one, messages, elapsed_ms=elapsed_ms, is_success=outcome.is_success)
         handled, failed = outcome.split(messages)
         if failed and await self._are_dead_letters(failed):
             handled, failed = messages, ()
@@ -150,3 +151,6 @@ class OrderlyService(ConsumeService):
             self.is_idle = False
             logger.warning("handlers are still at work, their messages come again: %s", busy)
         return busy
+
+    def close(self, *, wait: bool) -> None:
+        """Do nothing: handlers run in the loop, or in threads of who calls them."""

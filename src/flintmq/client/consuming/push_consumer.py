@@ -24,6 +24,7 @@ from flintmq.client.consuming.handlers import Handler, HandlerRunner, Outcome, i
 from flintmq.client.consuming.orderly_service import OrderlyService
 from flintmq.client.consuming.push_settings import PushArguments, PushSettings
 from flintmq.client.consuming.running_info import serve_admin
+from flintmq.client.consuming.threaded_service import ThreadedService
 from flintmq.client.consuming.traced_runner import TracedRunner
 from flintmq.client.errors import UsageError
 from flintmq.client.keywords import KeywordSorter
@@ -166,9 +167,13 @@ class AsyncPushConsumer(GroupMember):
         if settings.trace:
             self._trace = ConsumeTrace(client, self.group, topic=settings.trace_topic)
             runner = TracedRunner(self._runner, self._trace)
+        if self._hooks:
+            runner = HookedRunner(runner, self._hooks)
         kind: type[ConsumeService] = OrderlyService if settings.orderly else ConcurrentService
+        if kind is ConcurrentService and runner is self._runner and self._runner.is_in_threads:
+            kind = ThreadedService
         return kind(
-            HookedRunner(runner, self._hooks) if self._hooks else runner,
+            runner,
             settings,
             offsets=self.offsets,
             send_back=send_back,
@@ -195,8 +200,12 @@ class AsyncPushConsumer(GroupMember):
             await self._trace.close(closing)
         await self._leave(client, closing)
         # A thread whose handler does not finish cannot be waited for.
-        ending = call_in_thread("flintmq-close", self._runner.close, wait=self._consuming.is_idle)
+        ending = call_in_thread("flintmq-close", self._end_threads)
         await closing.step("threads of handlers", ending)
+
+    def _end_threads(self) -> None:
+        for one in (self._runner, self._consuming):
+            one.close(wait=self._consuming.is_idle)
 
     async def start(self) -> Self:
         """Connect and begin; `close` ends it."""

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from flintmq.client.errors import ResponseError, UsageError
-from flintmq.client.messaging.messages import BODY_SIZE_MAX, Message, SendResult, SendStatus
+from flintmq.client.messaging.messages import (
+    BODY_SIZE_MAX,
+    WAITING_TEXT,
+    Message,
+    SendResult,
+    SendStatus,
+)
 from flintmq.client.routing.queue_lists import NEW_TOPIC_QUEUE_COUNT
 from flintmq.client.wall_clock import wall_ms
 from flintmq.format.compression import compress
@@ -14,7 +20,7 @@ from flintmq.format.properties import encode_properties
 from flintmq.format.stored.batch import BatchItem, encode_batch
 from flintmq.format.sys_flag import COMPRESSED, TRANSACTION_PREPARED, CompressionType
 from flintmq.format.wire.codes import RequestCode, ResponseCode
-from flintmq.format.wire.headers.send import SendMessageRequestV2, SendMessageResponse
+from flintmq.format.wire.headers.send import SendMessageRequestV2, read_send_receipt
 from flintmq.model import property_names as names
 from flintmq.model.topics import AUTO_CREATE_TOPIC
 
@@ -75,17 +81,15 @@ class Envelope(NamedTuple):
         status = _STATUSES.get(answer.code)
         if status is None:
             raise ResponseError.for_code(answer.code, answer.remark, address=address)
-        header = SendMessageResponse.decode(answer.ext_fields)
+        msg_id, queue_id, queue_offset, region, trace_on = read_send_receipt(answer.ext_fields)
         return SendResult(
             status=status,
-            message_id=self.message_id or header.msg_id,
-            offset_message_id=header.msg_id,
-            queue=queue
-            if queue.queue_id == header.queue_id
-            else queue._replace(queue_id=header.queue_id),
-            queue_offset=header.queue_offset,
-            region=header.region or "DefaultRegion",
-            trace_on=header.trace_on is not False,
+            message_id=self.message_id or msg_id,
+            offset_message_id=msg_id,
+            queue=queue if queue.queue_id == queue_id else queue._replace(queue_id=queue_id),
+            queue_offset=queue_offset,
+            region=region or "DefaultRegion",
+            trace_on=trace_on is not False,
         )
 
 
@@ -99,33 +103,25 @@ def make_envelope(
     compress_from: int,
 ) -> Envelope:
     """Make a message ready; ``extra`` are properties that the client itself adds."""
-    if len(message.body) > BODY_SIZE_MAX:
-        raise UsageError(
-            f"a body of {len(message.body)} bytes, at most {BODY_SIZE_MAX} are allowed"
-        )
     body, sys_flag = message.body, 0
-    if len(body) >= compress_from:
+    size = len(body)
+    if size > BODY_SIZE_MAX:
+        raise UsageError(f"a body of {size} bytes, at most {BODY_SIZE_MAX} are allowed")
+    if size >= compress_from:
         body = compress(body, compression)
         sys_flag = COMPRESSED | compression
-    if extra and extra.get(names.TRAN_MSG) == "true":
-        sys_flag |= TRANSACTION_PREPARED
+    # Every message says whether it waits, so there is a property before the id.
+    text = message.wire_text() + _ID_NAME + message_id.encode()
+    if extra:
+        text += b"\x02" + encode_properties(extra)
+        if extra.get(names.TRAN_MSG) == "true":
+            sys_flag |= TRANSACTION_PREPARED
     return Envelope(
-        topic=topic,
-        code=RequestCode.SEND_MESSAGE_V2,
-        body=body,
-        properties=_with_id(message.wire_text(), message_id.encode(), extra).decode(),
-        sys_flag=sys_flag,
-        flag=message.flag,
-        message_id=message_id,
-        born_timestamp=wall_ms(),
+        topic, _SEND, body, text.decode(), sys_flag, message.flag, message_id, wall_ms()
     )
 
 
-def _with_id(text: bytes, message_id: bytes, extra: dict[str, str] | None) -> bytes:
-    """Return the properties text of a message with its unique id and what the client adds."""
-    # Every message says whether it waits, so there is a property before the id.
-    text += _ID_NAME + message_id
-    return text + b"\x02" + encode_properties(extra) if extra else text
+_SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
 
 
 _ID_NAME: Final = b"\x02%b\x01" % names.UNIQ_KEY.encode()
@@ -136,12 +132,21 @@ def batch_items(messages: Sequence[Message]) -> list[BatchItem]:
     topic, wait = messages[0].topic, messages[0].wait
     items = []
     for message in messages:
-        if message.topic != topic or message.wait != wait or message.is_held_back:
+        text = message.wire_text()
+        if (
+            message.topic != topic
+            or message.wait != wait
+            or (text is not WAITING_TEXT and message.is_held_back)
+        ):
             raise UsageError(
                 "the messages of a batch have one topic and one way of waiting, and no delay"
             )
-        items.append(BatchItem(message.flag, message.body, message.wire_text()))
+        items.append(_new_item(BatchItem, (message.flag, message.body, text)))
     return items
+
+
+_new_item: Final = tuple.__new__
+"""Makes a NamedTuple in half the time of its own constructor."""
 
 
 def split_by_size(items: Sequence[BatchItem], size_max: int) -> list[list[BatchItem]]:
@@ -172,10 +177,13 @@ def make_batch_envelope(
 ) -> Envelope:
     """Make the items of one batch ready to be sent, each with its unique id."""
     behind = b"\x02" + encode_properties(extra) if extra else b""
+    ids = ",".join(message_ids)
     try:
         body = encode_batch(
-            (flag, stored, b"%b%b%b%b" % (properties, _ID_NAME, message_id.encode(), behind))
-            for (flag, stored, properties), message_id in zip(items, message_ids, strict=True)
+            (flag, stored, properties + _ID_NAME + message_id + behind)
+            for (flag, stored, properties), message_id in zip(
+                items, ids.encode().split(b","), strict=True
+            )
         )
     except RecordTooLargeError as error:
         raise UsageError(f"a message of the batch: {error}") from error
@@ -188,7 +196,7 @@ def make_batch_envelope(
         properties=encode_properties({names.WAIT: "true" if wait else "false"}).decode(),
         sys_flag=0,
         flag=0,
-        message_id=",".join(message_ids),
+        message_id=ids,
         is_batch=True,
         born_timestamp=wall_ms(),
     )

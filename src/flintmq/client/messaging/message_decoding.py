@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 from flintmq.client.messaging.messages import BodyBudget, ReceivedMessage
 from flintmq.client.namespaces import unwrap
 from flintmq.format.properties import find_property
-from flintmq.format.stored.pulled_records import decode_records
-from flintmq.format.sys_flag import COMPRESSED
+from flintmq.format.stored.pulled_records import split_records
 from flintmq.model.message_queue import MessageQueue
 from flintmq.model.property_names import RETRY_TOPIC, TAGS
 from flintmq.model.topics import RETRY_PREFIX
@@ -47,21 +46,23 @@ def pulled_messages(
     is_retry = queue.topic == RETRY_PREFIX + group
     topic = unwrap(namespace, queue.topic)
     tags = _wanted_tags(subscription)
-    found, budget = [], BodyBudget()
-    for record in decode_records(body):
-        if tags is not None and find_property(record.properties_text, _TAGS) not in tags:
-            # Brokers compare only hashes of tags.
-            continue
-        message = ReceivedMessage(
+    records, budget = split_records(body), BodyBudget()
+    if tags is not None:
+        # Brokers compare only hashes of tags.
+        records = [one for one in records if find_property(one.properties_text, _TAGS) in tags]
+    messages = [
+        ReceivedMessage(
             record,
             queue,
             topic=topic,
-            body=None if record.sys_flag & COMPRESSED else bytes(record.body),
             bounds=bounds,
             budget=budget,
         )
-        found.append(with_user_topic(message, group, namespace) if is_retry else message)
-    return found
+        for record in records
+    ]
+    if is_retry:
+        return [with_user_topic(message, group, namespace) for message in messages]
+    return messages
 
 
 def _wanted_tags(subscription: Subscription) -> frozenset[bytes] | None:

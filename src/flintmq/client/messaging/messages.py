@@ -13,6 +13,7 @@ from flintmq.format.compression import CompressionType, decompress
 from flintmq.format.errors import CompressionError
 from flintmq.format.host import host_text
 from flintmq.format.properties import decode_properties, encode_properties
+from flintmq.format.stored.pulled_records import PlainRecord
 from flintmq.format.sys_flag import COMPRESSED, compression_type
 from flintmq.model import property_names as names
 from flintmq.model.message_queue import MessageQueue
@@ -80,9 +81,17 @@ class Message:
 
     def wire_text(self) -> bytes:
         """Return `wire_properties` as the bytes that are sent."""
-        if self.properties or self.keys or self.is_held_back or self.tag:
+        # What `is_held_back` says is asked here field by field: every message of a batch comes by.
+        if (
+            self.properties
+            or self.keys
+            or self.tag
+            or self.delay_level
+            or self.deliver_at_ms
+            or self.delay_ms
+        ):
             return encode_properties(self.wire_properties())
-        return _WAITING if self.wait else _NOT_WAITING
+        return WAITING_TEXT if self.wait else _NOT_WAITING_TEXT
 
 
 class MessageKeywords(TypedDict, total=False):
@@ -99,8 +108,9 @@ class MessageKeywords(TypedDict, total=False):
     delay_ms: int
 
 
-_WAITING: Final = encode_properties({names.WAIT: "true"})
-_NOT_WAITING: Final = encode_properties({names.WAIT: "false"})
+WAITING_TEXT: Final = encode_properties({names.WAIT: "true"})
+"""The `wire_text` of a message that says nothing but that it waits, as most do."""
+_NOT_WAITING_TEXT: Final = encode_properties({names.WAIT: "false"})
 
 
 class SendStatus(Enum):
@@ -156,11 +166,19 @@ class ReceivedMessage:
     bodies of one pull may grow to together.
     """
 
-    __slots__ = ("_body", "_bounds", "_budget", "_properties", "_queue", "_record", "_topic")
+    __slots__ = (
+        "_body",
+        "_bounds",
+        "_budget",
+        "_known",
+        "_properties",
+        "_queue",
+        "_topic",
+    )
 
     def __init__(
         self,
-        record: Record,
+        record: Record | PlainRecord,
         queue: MessageQueue,
         *,
         topic: str | None = None,
@@ -168,7 +186,7 @@ class ReceivedMessage:
         bounds: tuple[int, int] | None = None,
         budget: BodyBudget | None = None,
     ) -> None:
-        self._record = record
+        self._known = record
         self._queue = queue
         self._topic = record.topic if topic is None else topic
         self._body = body
@@ -189,7 +207,14 @@ class ReceivedMessage:
         return self._identity == other._identity
 
     def __hash__(self) -> int:
-        return hash((self._queue, self._record.queue_offset))
+        return hash((self._queue, self._known.queue_offset))
+
+    @property
+    def _record(self) -> Record:
+        found = self._known
+        if isinstance(found, PlainRecord):
+            found = self._known = found.decode()
+        return found
 
     @property
     def _identity(self) -> tuple[object, ...]:
@@ -235,15 +260,16 @@ class ReceivedMessage:
     @property
     def stored_body(self) -> bytes:
         """Its content as the broker has it, which may be compressed."""
-        return bytes(self._record.body)
+        return bytes(self._known.body)
 
     @property
     def stored_body_size(self) -> int:
         """How many bytes `stored_body` has."""
-        return len(self._record.body)
+        known = self._known
+        return known.body_size if known.__class__ is PlainRecord else len(known.body)
 
     def _decoded_body(self) -> bytes:
-        stored, sys_flag = self.stored_body, self._record.sys_flag
+        stored, sys_flag = self.stored_body, self._known.sys_flag
         if not sys_flag & COMPRESSED or not stored:
             return stored
         budget = self._budget or BodyBudget()
@@ -260,7 +286,7 @@ class ReceivedMessage:
     @property
     def queue_offset(self) -> int:
         """Its offset in the queue."""
-        return self._record.queue_offset
+        return self._known.queue_offset
 
     @property
     def physical_offset(self) -> int:
@@ -272,7 +298,7 @@ class ReceivedMessage:
         """Its properties, those of clients and brokers included."""
         found = self._properties
         if found is None:
-            decoded = decode_properties(self._record.properties_text)
+            decoded = decode_properties(self._known.properties_text)
             if self._bounds is not None:
                 low, high = self._bounds
                 decoded[names.MIN_OFFSET], decoded[names.MAX_OFFSET] = str(low), str(high)

@@ -19,6 +19,7 @@ _ELAPSED_MASK: Final = 0xFFFFFFFF
 _TAIL_LENGTH: Final = 12
 """Hexadecimal digits of the elapsed time and the counter, with which an id ends."""
 
+_BYTE_TEXTS: Final = tuple(f"{number:02X}" for number in range(256))
 _CLOCK_STEP_MS: Final = 1_000_000
 
 
@@ -37,14 +38,17 @@ class UniqueIds:
 
     def next(self) -> str:
         """Return a new id."""
-        self._counter = (self._counter + 1) & _COUNTER_MASK
-        return f"{self._stem()}{self._counter:04X}"
+        number = self._counter = (self._counter + 1) & _COUNTER_MASK
+        return self._stem() + _BYTE_TEXTS[number >> 8] + _BYTE_TEXTS[number & 0xFF]
 
     def next_ones(self, count: int) -> list[str]:
         """Return several new ids."""
         stem, first = self._stem(), self._counter + 1
         self._counter = (self._counter + count) & _COUNTER_MASK
-        return [f"{stem}{number & _COUNTER_MASK:04X}" for number in range(first, first + count)]
+        return [
+            stem + _BYTE_TEXTS[number >> 8 & 0xFF] + _BYTE_TEXTS[number & 0xFF]
+            for number in range(first, first + count)
+        ]
 
     def _stem(self) -> str:
         """Return what all ids of this millisecond begin with."""

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from flintmq.client.messaging.envelope import Envelope
     from flintmq.client.messaging.messages import SendResult
     from flintmq.client.producing.fault_table import FaultTable
+    from flintmq.format.wire.command import Command
     from flintmq.model.message_queue import MessageQueue
+    from flintmq.remoting import Connection, EncodedRequest
 
 RETRY_CODES: Final = frozenset(
     {
@@ -66,7 +68,7 @@ class Delivery:
     def __init__(self, client: ClientInstance, group: str, rules: DeliveryRules) -> None:
         self._client = client
         self._rules = rules
-        self._known_sends = KnownSends(group)
+        self._known_sends = KnownSends(group, client.prepare)
         self._turns: dict[str, RoundRobin] = {}
         self._is_closed = False
 
@@ -96,7 +98,11 @@ class Delivery:
     ) -> MessageQueue:
         """Return the queue whose turn it is, not of the broker ``avoid`` where possible."""
         known = self._client.routes.known_publish_queues(topic)
-        queues = known or await self.queues(topic, deadline)
+        return self._choose(topic, known or await self.queues(topic, deadline), avoid)
+
+    def _choose(
+        self, topic: str, queues: Sequence[MessageQueue], avoid: str | None
+    ) -> MessageQueue:
         turn = self._turns.get(topic)
         if turn is None:
             turn = self._turns[topic] = RoundRobin()
@@ -107,17 +113,22 @@ class Delivery:
     async def address(self, queue: MessageQueue, deadline: Deadline) -> str:
         """Return where messages for a queue go."""
         routes = self._client.routes
-        address = routes.master(queue.broker_name)
+        address = self._known_address(queue)
         if address is None:
             await deadline.route(queue.topic, routes.fetch(queue.topic))
-            address = routes.master(queue.broker_name)
+            address = self._known_address(queue)
         if address is None:
             raise NoRouteError(
                 queue.topic,
                 f"broker {queue.broker_name} has no master that is registered",
                 "start it, or send to another queue",
             )
-        if self._client.options.vip_channel:
+        return address
+
+    def _known_address(self, queue: MessageQueue) -> str | None:
+        """Return where messages for a queue go, if that is known; ask nobody."""
+        address = self._client.routes.master(queue.broker_name)
+        if address is not None and self._client.options.vip_channel:
             host, _, port = address.rpartition(":")
             address = f"{host}:{int(port) - _VIP_PORT_STEP}"
         return address
@@ -154,7 +165,8 @@ class Delivery:
                 failures.append("the producer was closed meanwhile")
                 break
             if is_free:
-                queue = await self._next_try(envelope.topic, deadline, tried_brokers)
+                queue = self._first_try(envelope.topic) if not tried_brokers else None
+                queue = queue or await self._next_try(envelope.topic, deadline, tried_brokers)
             assert queue is not None
             tried_brokers.append(queue.broker_name)
             try:
@@ -174,6 +186,11 @@ class Delivery:
         tried = "; ".join(failures) or f"nothing was answered within {deadline.timeout_ms} ms"
         raise SendFailedError(f"message to {envelope.topic} not acknowledged: {tried}")
 
+    def _first_try(self, topic: str) -> MessageQueue | None:
+        """Return the queue to try first; None if those of the topic are not known yet."""
+        known = self._client.routes.known_publish_queues(topic)
+        return self._choose(topic, known, None) if known else None
+
     async def _next_try(
         self, topic: str, deadline: Deadline, tried_brokers: Sequence[str]
     ) -> MessageQueue:
@@ -190,25 +207,33 @@ class Delivery:
         self, envelope: Envelope, queue: MessageQueue, deadline: Deadline, *, introduced: bool
     ) -> SendResult:
         remoting, faults = self._client.remoting, self._rules.faults
-        address = await self.address(queue, deadline)
-        began = monotonic_ms()
+        address = self._known_address(queue) or await self.address(queue, deadline)
+        began = 0 if faults is None else monotonic_ms()
         failed = True
         try:
             if introduced:
                 # Half of the time, so that another broker can be tried.
                 await self._client.introduce(address, timeout_ms=max(deadline.left_ms // 2, 1))
-            answer = await remoting.call(
-                address,
-                envelope.code,
-                self._known_sends.header(envelope, queue),
-                envelope.body,
-                timeout_ms=max(deadline.left_ms, 1),
+            connection = remoting.ready(address) or await remoting.connect(
+                address, timeout_ms=max(deadline.left_ms, 1)
+            )
+            answer = await connection.exchange(
+                self._request(connection, envelope, queue), timeout_ms=max(deadline.left_ms, 1)
             )
             failed = answer.code not in STORED_CODES
         finally:
             if faults is not None:
                 faults.note(queue.broker_name, monotonic_ms() - began, failed=failed)
         return envelope.result(answer, queue, address=address)
+
+    def _request(
+        self, connection: Connection, envelope: Envelope, queue: MessageQueue
+    ) -> Command | EncodedRequest:
+        """Return the request that sends an envelope to a queue."""
+        if self._client.has_repeating_headers:
+            return self._known_sends.request(envelope, queue, connection.next_opaque())
+        header = self._known_sends.header(envelope, queue)
+        return connection.new_request(envelope.code, header, envelope.body)
 
 
 def _may_retry(error: Exception, *, is_free: bool) -> bool:

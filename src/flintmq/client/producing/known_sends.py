@@ -1,14 +1,26 @@
-"""Headers of sends: what repeats from one send to the next is checked and encoded once."""
+"""Headers of sends: what repeats from one send to the next is checked and encoded once.
+
+Of the sends of one kind only the opaque number, the time and the properties differ.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+import orjson
+
+from flintmq.client.request_forms import RequestForm
 from flintmq.format.wire.headers.send import SendMessageRequestV2
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flintmq.client.messaging.envelope import Envelope
+    from flintmq.format.wire.command import Command
     from flintmq.model.message_queue import MessageQueue
+    from flintmq.remoting import EncodedRequest
+
+_T = TypeVar("_T")
 
 KNOWN_COUNT_MAX: Final = 4096
 """Kinds of sends that are remembered; one more, and the table begins anew."""
@@ -28,31 +40,62 @@ class EncodedFields(NamedTuple):
 
 
 class KnownSends:
-    """The encoded headers of one producer group, by everything in them that repeats."""
+    """The encoded headers of one producer group, by everything in them that repeats.
 
-    def __init__(self, group: str) -> None:
+    ``prepare`` finishes requests, as it does for others of the client.
+    """
+
+    def __init__(self, group: str, prepare: Callable[[Command], None] | None = None) -> None:
         self._group = group
-        self._known: dict[tuple[object, ...], dict[str, str]] = {}
+        self._prepare = prepare
+        self._fields: dict[tuple[object, ...], dict[str, str]] = {}
+        self._forms: dict[tuple[object, ...], RequestForm] = {}
 
     def header(self, envelope: Envelope, queue: MessageQueue) -> EncodedFields:
         """Return the header of a send to a queue."""
-        kind = (
-            queue,
-            envelope.topic,
-            envelope.sys_flag,
-            envelope.flag,
-            envelope.is_batch,
-            envelope.reconsume_times,
-            envelope.max_reconsume_times,
-        )
-        known = self._known.get(kind)
+        kind = _kind(envelope, queue)
+        known = self._fields.get(kind)
         if known is None:
             known = envelope.header(self._group, queue).encode()
-            if len(self._known) >= KNOWN_COUNT_MAX:
-                self._known.clear()
-            self._known[kind] = known
+            _remember(self._fields, kind, known)
         # Replaced values stay in their places, so the order is that of any other send.
         return EncodedFields(
             known
             | {_BORN_TIMESTAMP: str(envelope.born_timestamp), _PROPERTIES: envelope.properties}
         )
+
+    def request(self, envelope: Envelope, queue: MessageQueue, opaque: int) -> EncodedRequest:
+        """Return a send to a queue as a request with a JSON header and no signature."""
+        kind = _kind(envelope, queue)
+        form = self._forms.get(kind)
+        if form is None:
+            form = RequestForm.of(
+                envelope.code,
+                envelope.header(self._group, queue).encode(),
+                self._prepare,
+                numbers=[_BORN_TIMESTAMP],
+                texts=[_PROPERTIES],
+            )
+            _remember(self._forms, kind, form)
+        properties = orjson.dumps(envelope.properties)
+        return form.fill(opaque, envelope.born_timestamp, properties, body=envelope.body)
+
+
+def _kind(envelope: Envelope, queue: MessageQueue) -> tuple[object, ...]:
+    """Return all that decides what a header holds, but for what varies from send to send."""
+    return (
+        queue,
+        envelope.topic,
+        envelope.code,
+        envelope.sys_flag,
+        envelope.flag,
+        envelope.is_batch,
+        envelope.reconsume_times,
+        envelope.max_reconsume_times,
+    )
+
+
+def _remember(table: dict[tuple[object, ...], _T], kind: tuple[object, ...], known: _T) -> None:
+    if len(table) >= KNOWN_COUNT_MAX:
+        table.clear()
+    table[kind] = known

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, Protocol, Unpack
+from typing import TYPE_CHECKING, Any, Final, Protocol, Unpack
 
 from flintmq.client.deadline import Deadline
 from flintmq.client.errors import ClientError, UsageError
@@ -52,7 +52,7 @@ from flintmq.model.property_names import (
 from flintmq.remoting import RemotingError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Coroutine, Iterable, Sequence
 
     from flintmq.client.closing_time import ClosingTime
     from flintmq.client.instance import ClientInstance
@@ -153,14 +153,7 @@ class AsyncProducer(MessageFinder):
         envelope = self._seal(message)
         is_free = queue is None and message.sharding_key is None
         target = None if is_free else await self._target(message, queue, deadline)
-        if self._is_watched:
-            return await self._send_watched([message], envelope, target, deadline)
-        return await self._delivery.deliver(envelope, target, deadline)
-
-    @property
-    def _is_watched(self) -> bool:
-        """Whether anybody wants to know of sends."""
-        return bool(self._hooks) or self._trace is not None
+        return await self._send([message], envelope, target, deadline)
 
     async def _target(
         self, message: Message, queue: MessageQueue | QueueSelector | None, deadline: Deadline
@@ -180,6 +173,18 @@ class AsyncProducer(MessageFinder):
         """Return when a call has to end that was given this time, or none."""
         return Deadline(self.settings.send_timeout_ms if timeout_ms is None else timeout_ms)
 
+    def _send(
+        self,
+        messages: Sequence[Message],
+        envelope: Envelope,
+        queue: MessageQueue | None,
+        deadline: Deadline,
+    ) -> Coroutine[Any, Any, SendResult]:
+        """Deliver messages that go together; whoever wants to know of it is told."""
+        if self._hooks or self._trace is not None:
+            return self._send_watched(messages, envelope, queue, deadline)
+        return self._delivery.deliver(envelope, queue, deadline)
+
     async def _send_watched(
         self,
         messages: Sequence[Message],
@@ -187,7 +192,7 @@ class AsyncProducer(MessageFinder):
         queue: MessageQueue | None,
         deadline: Deadline,
     ) -> SendResult:
-        """Deliver messages that go together; call hooks before and after, and write the trace."""
+        """Deliver messages; call hooks before and after, and write the trace."""
         for hook in self._hooks:
             for message in messages:
                 hook.before_send(message)
@@ -245,9 +250,7 @@ class AsyncProducer(MessageFinder):
         envelopes = [self._seal_batch(batch[0], items) for _, batch, items in batches]
         for (target, batch, _), envelope in zip(batches, envelopes, strict=True):
             try:
-                result = await self._send_watched(
-                    batch, envelope, target, self._deadline(timeout_ms)
-                )
+                result = await self._send(batch, envelope, target, self._deadline(timeout_ms))
             except Exception as error:
                 # Whatever it is, a hook may have raised it, the caller has to know what is stored.
                 if not results:
@@ -325,7 +328,7 @@ class AsyncProducer(MessageFinder):
         extra = {TRAN_MSG: "true", PRODUCER_GROUP: self.group}
         envelope, sending = self._seal(message, extra), self._deadline(timeout_ms)
         queue = await self._target(message, None, sending)
-        sent = await self._send_watched([message], envelope, queue, sending)
+        sent = await self._send([message], envelope, queue, sending)
         state = TransactionState.ROLLBACK
         if sent.ok:
             state = await ask_listener(self._listener.execute, message, argument)

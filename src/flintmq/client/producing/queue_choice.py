@@ -33,6 +33,8 @@ class RoundRobin:
         is_in_use: Callable[[str], bool] | None = None,
     ) -> MessageQueue:
         """Return the next queue, not of the broker ``avoid`` and of one in use where possible."""
+        if avoid is None and is_in_use is None:
+            return self._next(queues)
         for _ in range(len(queues)):
             queue = self._next(queues)
             if queue.broker_name != avoid and (is_in_use is None or is_in_use(queue.broker_name)):

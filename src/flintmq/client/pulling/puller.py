@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from flintmq.client.errors import NoRouteError, ResponseError
 from flintmq.client.messaging.message_decoding import pulled_messages
+from flintmq.client.request_forms import RequestForm
 from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.headers.pull import PullMessageRequest, PullMessageResponse
 
@@ -26,6 +27,9 @@ LITE: Final = 16
 SUSPEND_TIMEOUT_MS: Final = 15_000
 PULL_TIMEOUT_MS: Final = 30_000
 PULL_COUNT: Final = 32
+_OFFSET_MAX: Final = (1 << 63) - 1
+FORM_COUNT_MAX: Final = 4096
+"""Kinds of pulls that are remembered; one more, and the table begins anew."""
 
 
 class PullStatus(Enum):
@@ -67,6 +71,44 @@ class PullResult:
     """How long the pull took, the broker's waiting included."""
 
 
+class _PullKind(NamedTuple):
+    """What repeats from one pull of a queue to the next."""
+
+    queue: MessageQueue
+    count_max: int
+    sys_flag: int
+    suspend_ms: int
+    expression: str | None
+    version: int
+    expression_type: str
+
+    def header(self, group: str, *, offset: int, commit_offset: int) -> PullMessageRequest:
+        """Return the header of a pull from an offset on."""
+        return PullMessageRequest(
+            consumer_group=group,
+            topic=self.queue.topic,
+            queue_id=self.queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=self.count_max,
+            sys_flag=self.sys_flag,
+            commit_offset=commit_offset,
+            suspend_timeout_millis=self.suspend_ms,
+            subscription=self.expression,
+            sub_version=self.version,
+            expression_type=self.expression_type,
+            broker_name=self.queue.broker_name,
+        )
+
+
+_VARYING: Final = tuple(map(PullMessageRequest.wire_name, ("queue_offset", "commit_offset")))
+"""The fields of a pull that no kind has, in their order."""
+
+
+def _are_offsets(*values: int) -> bool:
+    """Return whether values need no further check to be sent as offsets."""
+    return all(value.__class__ is int and 0 <= value <= _OFFSET_MAX for value in values)
+
+
 class Puller:
     """Pulls for one group, and remembers which broker to ask for each queue."""
 
@@ -74,6 +116,8 @@ class Puller:
         self._client = client
         self._group = group
         self._suggested: dict[MessageQueue, int] = {}
+        self._forms: dict[_PullKind, RequestForm] = {}
+        """What repeats in the requests of one kind, checked and encoded once."""
 
     async def pull(
         self,
@@ -145,23 +189,27 @@ class Puller:
         flags |= LITE if is_lite else 0
         if commit_offset is not None and commit_offset > 0 and not is_slave:
             flags |= COMMIT_OFFSET
-        header = PullMessageRequest(
-            consumer_group=self._group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=offset,
-            max_msg_nums=count_max,
-            sys_flag=flags,
-            commit_offset=commit_offset or 0,
-            suspend_timeout_millis=suspend_ms,
-            subscription=subscription.expression if with_subscription else None,
-            sub_version=subscription.version,
-            expression_type=subscription.expression_type,
-            broker_name=queue.broker_name,
+        kind = _PullKind(
+            queue,
+            count_max,
+            flags,
+            suspend_ms,
+            subscription.expression if with_subscription else None,
+            subscription.version,
+            subscription.expression_type,
         )
-        answer = await self._client.remoting.call(
-            address, RequestCode.PULL_MESSAGE, header, timeout_ms=timeout_ms
-        )
+        connection = None
+        if self._client.has_repeating_headers and _are_offsets(offset, commit_offset or 0):
+            connection = self._client.remoting.ready(address)
+        if connection is not None:
+            form = self._forms.get(kind) or self._form(kind)
+            request = form.fill(connection.next_opaque(), offset, commit_offset or 0)
+            answer = await connection.exchange(request, timeout_ms=timeout_ms)
+        else:
+            header = kind.header(self._group, offset=offset, commit_offset=commit_offset or 0)
+            answer = await self._client.remoting.call(
+                address, RequestCode.PULL_MESSAGE, header, timeout_ms=timeout_ms
+            )
         status = _STATUSES.get(answer.code)
         if status is None:
             raise ResponseError.for_code(answer.code, answer.remark, address=address)
@@ -175,6 +223,16 @@ class Puller:
             told.min_offset,
             told.max_offset,
         )
+
+    def _form(self, kind: _PullKind) -> RequestForm:
+        fields = kind.header(self._group, offset=0, commit_offset=0).encode()
+        form = RequestForm.of(
+            RequestCode.PULL_MESSAGE, fields, self._client.prepare, numbers=_VARYING
+        )
+        if len(self._forms) >= FORM_COUNT_MAX:
+            self._forms.clear()
+        self._forms[kind] = form
+        return form
 
     async def _address(self, queue: MessageQueue) -> tuple[str, bool]:
         routes = self._client.routes

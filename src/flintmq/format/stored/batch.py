@@ -84,19 +84,23 @@ def walk_batch(body: Buffer, *, count_max: int = ITEM_COUNT_MAX) -> Iterator[Bat
 def encode_batch(items: Iterable[tuple[int, bytes, bytes]]) -> bytes:
     """Return the batch body of ``items``: flag, body and properties of each, as `BatchItem`."""
     parts: list[bytes] = []
-    pack_item, pack_length = _ITEM_TO_WRITE.pack, LENGTH.pack
+    last, head, length = (0, -1, -1), b"", b""
     for flag, body, properties in items:
-        body_length, properties_length = len(body), len(properties)
-        if properties_length > PROPERTIES_LENGTH_MAX:
-            raise RecordTooLargeError("properties length", properties_length, PROPERTIES_LENGTH_MAX)
-        size = ITEM_SIZE_MIN + body_length + properties_length
-        parts += (
-            pack_item(size, flag, body_length),
-            body,
-            pack_length(properties_length),
-            properties,
-        )
+        # Messages of one batch are often alike, down to their sizes.
+        kind = flag, len(body), len(properties)
+        if kind != last:
+            head, length = _pack_sizes(*kind)
+            last = kind
+        parts += (head, body, length, properties)
     return b"".join(parts)
+
+
+def _pack_sizes(flag: int, body_length: int, properties_length: int) -> tuple[bytes, bytes]:
+    """Return what stands before the body of an item, and before its properties."""
+    if properties_length > PROPERTIES_LENGTH_MAX:
+        raise RecordTooLargeError("properties length", properties_length, PROPERTIES_LENGTH_MAX)
+    size = ITEM_SIZE_MIN + body_length + properties_length
+    return _ITEM_TO_WRITE.pack(size, flag, body_length), LENGTH.pack(properties_length)
 
 
 def join_properties(item: bytes, batch: bytes) -> bytes:
