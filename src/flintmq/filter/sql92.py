@@ -60,3 +60,11 @@ def compile_in_steps(text: str) -> Steps[CompiledExpression]:
     parsed = yield from parse(units)
     ignored = "" if parsed.end is None else units[parsed.end :]
     return CompiledExpression(text, parsed.root, ignored)
+
+
+def load_parser() -> None:
+    """Load the parser library and make its tables: that takes too long for whoever serves others.
+
+    Any thread may do it.
+    """
+    compile_sql("TRUE")

@@ -187,6 +187,8 @@ class FairTurns:
 
     def _call_alone(self) -> None:
         call, name, done = self._alone.popleft()
+        if done.done():
+            return  # Whoever wanted it is gone.
         self.begin()
         began, self._turn_end = self.slice_began, 0.0
         try:
@@ -202,13 +204,16 @@ class FairTurns:
     def _next_turn(self) -> None:
         self._begin_turn(self.now())
         self._was_alone = bool(self._alone) and not self._was_alone
-        if self._was_alone:
-            self._call_alone()
-        else:
-            self._share_turn()
-        self._is_scheduled = False
-        if self.waiting_count:
-            self._schedule()
+        try:
+            if self._was_alone:
+                self._call_alone()
+            else:
+                self._share_turn()
+        finally:
+            # Whatever goes wrong with one of them, the others have their turns.
+            self._is_scheduled = False
+            if self.waiting_count:
+                self._schedule()
 
     def _share_turn(self) -> None:
         # Each at most once, or one that is postponed again would take the slice of another.

@@ -149,8 +149,8 @@ class Dispatcher:
     def takes_groups(self) -> bool:
         """Whether a group may be appended now; ask under the lock.
 
-        Where readers see only what is on the disk, groups wait in their order.  Elsewhere the views
-        have to be where the log is, so that they can follow it at once.
+        Where readers see only what is on the disk, or out of a buffer of the pool, groups wait in
+        their order.  Elsewhere the views have to be where the log is, to follow it at once.
         """
         return (
             not self._from_log
@@ -159,7 +159,7 @@ class Dispatcher:
             and self._filter_bitmap is None
             and not self._queues.has_ext
             and (
-                self._log.durable_reads
+                self._log.reads_wait
                 or (
                     not self._pending
                     and self.offset == self._log.end_offset == self._log.readable_end
@@ -168,7 +168,7 @@ class Dispatcher:
         )
 
     def add_group(self, group: AppendGroup) -> None:
-        """Remember a group that was just appended and is dispatched when it is on the disk."""
+        """Remember a group that was just appended and is dispatched when it can be read."""
         if not self._from_log and not self._pending.add_group(group):
             self._from_log = True
 

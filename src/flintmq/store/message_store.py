@@ -324,16 +324,13 @@ class MessageStore:
     def ends_at(self, topic: str, queue_id: int, offset: int) -> bool:
         """Return whether a queue has messages up to ``offset`` and none there.
 
-        If so, a read that has found nothing is counted.  Where it takes more to tell, it is False.
+        Where it takes more to tell, it is False.  Whoever takes that for a read counts it.
         """
         queue = self.queues.get(topic, queue_id)
         if queue is None or not 0 < offset == queue.max_offset or self.config.enable_lmq:
             return False
         self._catch_up()
-        if self._closed or not self.flags.readable or offset != queue.max_offset:
-            return False
-        self.statistics.record_get(0, 0)
-        return True
+        return not self._closed and self.flags.readable and offset == queue.max_offset
 
     def min_offset_in_queue(self, topic: str, queue_id: int) -> int:
         """Return the first queue offset that can be read, 0 for an unknown queue."""

@@ -17,7 +17,7 @@ from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.headers.admin import TopicRequest
 from flintmq.format.wire.headers.offsets import QueueBoundRequest
 from flintmq.format.wire.headers.send import SendMessageResponse
-from flintmq.remoting.refusal_counts import STUCK_DISK
+from flintmq.remoting.refusal_counts import STUCK_DISK, WAITING_SENDS
 from flintmq.store.append_group import batch_items
 from flintmq.store.appending import appender
 from flintmq.store.errors import DiskFullError
@@ -128,10 +128,11 @@ async def test_a_send_that_has_waited_is_stored_with_its_body(tmp_path: Path) ->
 async def test_a_send_that_has_waited_too_long_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(late_sends, "WAIT_MS", 20)
     async with slow_site(tmp_path) as (here, files):
         wire = await here.client()
+        # It waits for the first file itself, for as long as a busy disk takes.
         await wire.send("T", BODY)
+        monkeypatch.setattr(late_sends, "WAIT_MS", 20)
         files.may_make.clear()
         codes = [ResponseCode.SUCCESS]
         while codes[-1] == ResponseCode.SUCCESS:
@@ -168,6 +169,73 @@ async def test_more_than_may_wait_fails_at_once(
         assert refused.code == ResponseCode.SYSTEM_ERROR
         files.may_make.set()
         assert {(await send).code for send in sends} == {ResponseCode.SUCCESS}
+
+
+async def test_who_may_not_wait_does_not_overtake_those_who_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(late_sends, "COUNT_MAX", 1)
+    async with slow_site(tmp_path) as (here, files):
+        wire = await here.client()
+        await wire.send("T", BODY)
+        # From now on nobody looks whether the file is there.
+        monkeypatch.setattr(late_sends, "LOOK_MS", 1_000_000)
+        sends = await send_until_late(here, files, wire)
+        files.may_make.set()
+        context = here.broker.context
+        await eventually(lambda: not context.store.is_next_file_late)
+        refused = await wire.send_raw("T", BODY)
+        assert refused.code == ResponseCode.SYSTEM_ERROR
+        assert context.refused[WAITING_SENDS] == 1
+        context.late_sends.close()
+        answers = [await send for send in sends]
+        offsets = [SendMessageResponse.decode(one.ext_fields).queue_offset for one in answers]
+        assert offsets == list(range(2, 2 + len(sends)))
+
+
+async def test_large_batches_behind_a_late_file_do_not_wait_for_it_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = {"mappedFileSizeCommitLog": str(4 << 20), "maxMessageSize": str(1 << 20)}
+    async with slow_site(tmp_path, machineCode="false", **sizes) as (here, files):
+        context = here.broker.context
+        context.topics.ensure("T", 4)
+        files.may_make.clear()
+        wires = [await here.client() for _ in range(4)]
+        first = asyncio.create_task(wires[0].send_raw("T", BODY))
+        await eventually(lambda: context.late_sends.count == 1)
+        waited: list[int] = []
+        monkeypatch.setattr(context.store.log, "make_ready", waited.append)
+        body = encode_batch([BatchItem(0, b"x", b"") for _ in range(9000)])
+        header = send_header("T", batch=True)
+        calls = [
+            asyncio.create_task(wire.call(RequestCode.SEND_BATCH_MESSAGE, header, body))
+            for wire in wires[1:]
+        ]
+        await eventually(lambda: context.late_sends.count == 4)
+        assert not waited
+        files.may_make.set()
+        assert {(await one).code for one in (first, *calls)} == {ResponseCode.SUCCESS}
+        await eventually(lambda: context.store.max_offset_in_queue("T", 0) == 27_001)
+
+
+async def test_a_large_batch_is_answered_whatever_goes_wrong_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = {"mappedFileSizeCommitLog": str(4 << 20), "maxMessageSize": str(1 << 20)}
+    async with slow_site(tmp_path, machineCode="false", **sizes) as (here, _):
+        context, wire = here.broker.context, await here.client()
+        await wire.send("T", BODY)
+
+        def make_ready(_: int) -> None:
+            raise OSError("no memory")
+
+        monkeypatch.setattr(context.store.log, "make_ready", make_ready)
+        body = encode_batch([BatchItem(0, b"x", b"") for _ in range(9000)])
+        header = send_header("T", batch=True)
+        answer = await wire.call(RequestCode.SEND_BATCH_MESSAGE, header, body)
+        assert answer.code == ResponseCode.SUCCESS
+        await eventually(lambda: context.store.max_offset_in_queue("T", 0) == 9001)
 
 
 async def test_a_send_that_waited_and_then_made_its_topic_is_answered_when_the_topic_is_saved(

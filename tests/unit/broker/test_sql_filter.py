@@ -4,12 +4,14 @@ import asyncio
 import base64
 import json
 import logging
+import threading
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from flintmq.broker.filtering.sql_filter import SCAN_COST_MAX
+from flintmq.broker.processors import broker_admin
 from flintmq.broker.tables import filter_table
 from flintmq.filter.bloom import BloomFilter
 from flintmq.filter.sql92 import compile_sql
@@ -93,6 +95,23 @@ async def test_without_the_setting_sql_is_refused(tmp_path: Path) -> None:
         assert here.broker.context.filters.get("orders", "consumers") is None
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark == "The broker does not support consumer to filter message by SQL92"
+
+
+async def test_the_parser_is_loaded_in_a_thread_when_sql_is_switched_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded_by: list[int] = []
+    monkeypatch.setattr(
+        broker_admin, "load_parser", lambda: loaded_by.append(threading.get_ident())
+    )
+    async with site(tmp_path) as here:
+        wire = await here.client()
+        for lines in ("longPollingEnable=true", *["enablePropertyFilter=true"] * 2):
+            answer = await wire.call(RequestCode.UPDATE_BROKER_CONFIG, None, lines.encode())
+            assert answer.code == ResponseCode.SUCCESS
+        assert len(loaded_by) == 1
+        assert threading.get_ident() not in loaded_by
+        assert await check(wire, "n > 1") == (ResponseCode.SUCCESS, None)
 
 
 async def test_a_pull_that_waits_is_woken_by_a_message_that_matches(tmp_path: Path) -> None:

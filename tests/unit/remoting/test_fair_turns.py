@@ -1,7 +1,7 @@
 """Connections share the turns of the loop: none handles more in a turn than its slice allows."""
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from hypothesis import given, settings
@@ -428,3 +428,33 @@ async def test_what_goes_wrong_in_a_turn_for_itself_reaches_whoever_waits() -> N
     with pytest.raises(RuntimeError, match="no"):
         await worked.turns.run_alone(call, "append")
     assert not worked.turns.waiting_count
+
+
+async def test_a_turn_alone_that_nobody_waits_for_any_more_is_passed_over() -> None:
+    worked = Worked()
+    called: list[int] = []
+    first = worked.turns.run_alone(lambda: called.append(1), "append")
+    second = worked.turns.run_alone(lambda: called.append(2), "append")
+    first.cancel()
+    await worked.finish()
+    assert second.done()
+    assert called == [2]
+
+
+async def test_whatever_goes_wrong_with_one_the_others_have_their_turns() -> None:
+    class Broken:
+        def go_on(self) -> None:
+            raise RuntimeError("no")
+
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, what: told.append(what))
+    worked = Worked()
+    worked.turns.postpone(Broken())
+    work = worked.turns.run((None for _ in range(3)), "work")
+    connection, _ = worked.connect()
+    worked.spend_ms(TURN_MS)
+    connection.data_received(pipelined(3))
+    await worked.finish()
+    assert work.done()
+    assert len(worked.handled) == 3
+    assert [str(one["exception"]) for one in told] == ["no"]

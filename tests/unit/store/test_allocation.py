@@ -1,11 +1,17 @@
+import contextlib
 import logging
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from flintmq.store.clock import SystemClock
 from flintmq.store.errors import DiskFullError, StoreClosedError, StoreIOError
+from flintmq.store.files import allocation
 from flintmq.store.files.allocation import RETRY_AFTER_MS, Allocator
 from flintmq.store.files.local_files import LocalFiles
 from flintmq.store.files.transient_pool import TransientPool
@@ -314,3 +320,50 @@ def test_a_file_is_made_with_as_many_bytes_ready_as_somebody_will_write(
     region = allocator.request(PATHS[0], PATHS[1], SIZE)
     assert isinstance(region, SimulatedRegion)
     assert (0, 5000) in region.prepared
+
+
+def test_a_file_that_the_log_has_gone_on_to_is_not_made_again(
+    files: SimulatedFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A thread has looked where the log ends, and the log rolls before it says so."""
+    allocator = by_hand(files)
+    assert allocator.request(PATHS[0], PATHS[1], SIZE) is None
+    while allocator.allocate_once():
+        pass
+    assert allocator.request(PATHS[0], PATHS[1], SIZE) is not None
+    assert allocator.request(PATHS[1], PATHS[2], SIZE) is not None
+    caplog.clear()
+    for stale in PATHS[:2]:
+        allocator.prepare(stale, SIZE, ready_size=5000)
+    assert allocator.allocate_once(), "the one that is made ahead"
+    assert not allocator.allocate_once()
+    assert not caplog.records
+    assert allocator.request(PATHS[2], PATHS[3], SIZE) is not None
+
+
+def test_however_many_ask_first_one_thread_makes_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With two of them a file could be replaced that the log writes into."""
+    started: list[threading.Thread] = []
+    everybody = threading.Barrier(4)
+
+    class Slow(threading.Thread):
+        def __init__(self, **given: Any) -> None:
+            with contextlib.suppress(threading.BrokenBarrierError):
+                everybody.wait(0.2)
+            super().__init__(**given)
+            started.append(self)
+
+    allocator = Allocator(files=LocalFiles(), clock=SystemClock())
+    askers = [
+        threading.Thread(target=allocator.prepare, args=(tmp_path / "log" / PATHS[0].name, SIZE))
+        for _ in range(everybody.parties)
+    ]
+    monkeypatch.setattr(allocation, "threading", SimpleNamespace(Thread=Slow))
+    for asker in askers:
+        asker.start()
+    for asker in askers:
+        asker.join()
+    allocator.close()
+    assert len(started) == 1

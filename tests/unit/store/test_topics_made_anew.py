@@ -119,8 +119,11 @@ def test_messages_that_wait_to_make_their_queue_go_with_their_topic(
     assert store.max_offset_in_queue("T", 0) == 1
 
 
-def test_append_groups_that_wait_go_with_their_topic_and_others_stay() -> None:
-    store = sync_store()
+@pytest.mark.parametrize("make", [sync_store, pool_store], ids=["synchronous flush", "pool"])
+def test_append_groups_that_wait_go_with_their_topic_and_others_stay(
+    make: Callable[[], MessageStore],
+) -> None:
+    store = make()
     put(store, b"T 1")
     put(store, b"U 1", topic="U")
     written(store)

@@ -11,6 +11,7 @@ from flintmq.broker.statistics.broker_statistics import (
     GROUP_FALL_TIME,
     PeriodTotals,
 )
+from flintmq.filter.sql92 import load_parser
 from flintmq.format.wire.bodies.dialect import dumps_body
 from flintmq.format.wire.bodies.topics import version_to_json
 from flintmq.format.wire.codes import ResponseCode
@@ -55,14 +56,17 @@ class BrokerProcessor:
             self._context.topics.bump_version()
         if (now.permission, now.namesrv_addr) != (before.permission, before.namesrv_addr):
             self._context.topics.announce()
-        return self._written()
+        return self._written(loads_parser=now.property_filter and not before.property_filter)
 
-    async def _written(self) -> Answer:
+    async def _written(self, *, loads_parser: bool) -> Answer:
+        """Answer when all is written down, and what is switched on now holds up nobody."""
         task = asyncio.create_task(self._write())
         self._writers.add(task)
         task.add_done_callback(self._writers.discard)
         # A write cannot be broken off: it goes on, and keeps its place, though the peer is gone.
         await asyncio.shield(task)
+        if loads_parser:
+            await asyncio.to_thread(load_parser)
         return Answer()
 
     async def _write(self) -> None:

@@ -77,6 +77,11 @@ def _unseen_dispatch() -> RefusedError:
     )
 
 
+def _too_many_wait() -> PutResult:
+    reason = "too many sends wait for the next file"
+    return PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED, reason=reason)
+
+
 class SendProcessor:
     """Stores what clients send."""
 
@@ -104,6 +109,9 @@ class SendProcessor:
                 check_disk(self._context)
                 if self._hold(request, prepared):
                     return None
+                # The file may be there by now, but stored at once it would overtake the others.
+                self._context.refused.note(WAITING_SENDS)
+                return self._answer(_too_many_wait(), header.topic, header.queue_id)
             admitted = admit_send(self._context, header)
             is_first = not late.is_retrying and self._context.store.log.ask_for_first()
             if is_first and self._hold(request, prepared):

@@ -381,6 +381,7 @@ class PullFastPath:
         )
         if context.held.is_full_for(held):
             return False
+        context.store.statistics.record_get(0, 0)
         context.fetched.note(known.group, known.topic, known.queue_id, offset)
         return context.held.hold(
             held, known.hold_ms if config.long_polling else config.short_polling_ms

@@ -16,7 +16,7 @@ from flintmq.broker.filtering.sql_filter import SqlFilter
 from flintmq.broker.tables.state_keeper import StateKeeper
 from flintmq.filter.errors import SqlFilterError
 from flintmq.filter.filter_entries import ENTRY_COUNT_MAX, FilterEntry, read_entries
-from flintmq.filter.sql92 import compile_in_steps
+from flintmq.filter.sql92 import compile_in_steps, load_parser
 from flintmq.model.steps import finish
 from flintmq.remoting.paced_log import PacedLog
 
@@ -210,7 +210,7 @@ class FilterTable:
 
     def make_filters(self) -> None:
         """Load the parser and make the filters of all entries, before anybody waits for that."""
-        self.compiled("TRUE")
+        load_parser()
         for topic, group in self._entries:
             self.filter_of(topic, group)
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from flintmq.broker.waiting.waiting_sends import WaitingSends
 from flintmq.store.appending.batch_preparation import PreparedBatch
-from flintmq.store.errors import StoreError
 from flintmq.store.results import NAMED_COUNT_MAX, PutResult
 
 if TYPE_CHECKING:
@@ -79,14 +78,18 @@ class LargeBatches(WaitingSends):
         asyncio.get_running_loop().call_soon(self._dispatch)
 
     async def _make_ready(self, prepared: PreparedBatch | PutResult) -> None:
-        """Have the place of a batch in the log ready, unless it is refused."""
-        if isinstance(prepared, PutResult):
+        """Have the place of a batch in the log ready, unless it is refused.
+
+        Where sends wait for a file that is late, it waits with them: with a disk that is stuck,
+        those behind it would have to wait as long each.
+        """
+        if isinstance(prepared, PutResult) or self._store.is_next_file_late:
             return
         size = len(prepared.records)
         try:
             await asyncio.to_thread(self._store.log.make_ready, size)
-        except StoreError:
-            # Whoever stores it is told the same, and can tell the peer.
+        except Exception:
+            # Whoever stores it is told the same, and can tell the peer, who must be answered.
             logger.exception("no place could be made ready for a large batch: size=%d", size)
 
     def name(self, result: PutResult, answer: Callable[[], None]) -> None:

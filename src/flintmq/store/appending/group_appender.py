@@ -62,7 +62,8 @@ class GroupAppender:
     def append_by(self, encode: EncodesAt, store_host: bytes) -> AppendGroup | NotAppended:
         """Append the group that ``encode`` gives and make it visible, or do nothing.
 
-        With synchronous flush it is visible once it is on the disk.
+        With synchronous flush it is visible once it is on the disk, with the pool once it is in its
+        file.
         """
         appender = self._appender
         if appender.may_refuse:
@@ -96,7 +97,7 @@ class GroupAppender:
         except NotPlainError as error:
             return NotAppended(error.rows)
         size = len(group.records)
-        waits = self._log.durable_reads
+        waits = self._log.reads_wait
         has_room = dispatcher.has_queues if waits else dispatcher.has_room
         in_steps = dispatcher.run_limit.is_for_steps(
             key_count=group.keys.count, is_compiled=group.is_compiled

@@ -87,6 +87,8 @@ class Allocator:
         # there ahead is used all the same.  A second one of its name would make the load fail.
         self._requests: dict[str, _Request] = {}
         self._changed = threading.Condition()
+        self._given_out = ""
+        """The name of the file that was asked for last and is there: none before it is missing."""
         self._closed = False
         self._starts_thread = threads and not by_hand
         self._thread: threading.Thread | None = None
@@ -129,7 +131,8 @@ class Allocator:
         always are: it waits as long as for any file.
         """
         with self._changed:
-            if self._closed or not self._ahead:
+            # The log may have gone on to this file while another thread was on its way here.
+            if self._closed or not self._ahead or path.name <= self._given_out:
                 return
             if path.name not in self._requests:
                 self._register(path, size)
@@ -210,7 +213,7 @@ class Allocator:
                 raise StoreClosedError("the allocator")
             if request.region is not None:
                 del self._requests[request.path.name]
-                self._late = None
+                self._late, self._given_out = None, request.path.name
             elif self._late is not request:
                 self._late = request
                 logger.warning("file not made in time: file=%s", request.path)
@@ -275,7 +278,11 @@ class Allocator:
     # -- the thread --------------------------------------------------------------------------
 
     def _start_thread(self) -> None:
-        if self._thread is None:
+        # Of two threads each would make the same file, and the one made first would be replaced
+        # on the disk while records go into it.
+        with self._changed:
+            if self._thread is not None or self._closed:
+                return
             self._thread = threading.Thread(target=self._run, name="flintmq-allocator", daemon=True)
             self._thread.start()
 

@@ -57,6 +57,12 @@ class CommitLog:
             return max(end, self._readable_floor) if self._readable_floor else end
         return self.files.committed_end
 
+    @property
+    def reads_wait(self) -> bool:
+        """Whether what is appended now is readable later: on the disk, or out of its buffer."""
+        tail = self._tail
+        return self.durable_reads or (tail is not None and tail.write_buffer is not None)
+
     def set_durable_reads(self, *, durable_reads: bool) -> None:
         """Have reads wait for the disk from now on, or no longer; nothing becomes unreadable."""
         self._readable_floor = self.readable_end if durable_reads else 0
