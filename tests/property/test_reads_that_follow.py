@@ -7,7 +7,7 @@ and dispatched at any time between, and the log rolls.
 from typing import Any, Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from flintmq.format.stored.record import decode_record
@@ -21,6 +21,7 @@ from tests.kits.store.store_kit import (
     STORE_HOST,
     bodies,
     message,
+    new_files,
     open_store,
     read,
 )
@@ -31,7 +32,8 @@ MODES: Final[list[dict[str, Any]]] = [
     {"transient_pool_enabled": True, "transient_pool_size": 1},
     {"transient_pool_enabled": True, "transient_pool_size": 3},
 ]
-STEPS: Final = ("put", "group", "group", "commit", "flush", "dispatch", "read", "read")
+ALL_IN: Final = ("commit", "flush", "dispatch")
+STEPS: Final = ("put", "group", "group", "group", *ALL_IN, "all in", "read", "read", "restart")
 GROUP_COUNT: Final = 3
 
 
@@ -39,7 +41,9 @@ class Followed:
     """A store whose one queue is read while messages come."""
 
     def __init__(self, mode: dict[str, Any]) -> None:
-        self.store: MessageStore = open_store(**mode)
+        self._mode = mode
+        self._files = new_files()
+        self.store: MessageStore = open_store(self._files, **mode)
         self.sent: list[bytes] = []
         self.got: list[bytes] = []
         self.group_count = 0
@@ -82,13 +86,29 @@ class Followed:
             if result.status is not GetStatus.NO_MESSAGE_IN_QUEUE:
                 self._next = result.next_begin_offset
 
+    def all_in(self) -> None:
+        """Have all messages in their queues: from then on groups are taken again."""
+        for step in ALL_IN:
+            self.take(step)
+
+    def restart(self) -> None:
+        self.store.close()
+        self.store = open_store(self._files, **self._mode)
+
     def take(self, step: str) -> None:
         own = {"put": self.put, "group": self.group, "read": self.read}
+        own |= {"all in": self.all_in, "restart": self.restart}
         (own.get(step) or getattr(self.store, step))()
 
 
+POOL_OF_ONE: Final = MODES[2]
+
+
 @given(mode=st.sampled_from(MODES), steps=st.lists(st.sampled_from(STEPS), max_size=60))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=200, deadline=None)
+# The last file has no buffer: another one has the only one, or it was there at the start.
+@example(mode=POOL_OF_ONE, steps=[*["group"] * 9, "all in", "put", "all in", "group", "read"])
+@example(mode=POOL_OF_ONE, steps=["put", "restart", "put", "all in", "group", "read"])
 def test_a_reader_gets_every_message_once_and_in_order(
     mode: dict[str, Any], steps: list[str]
 ) -> None:
@@ -96,8 +116,7 @@ def test_a_reader_gets_every_message_once_and_in_order(
     for step in steps:
         followed.take(step)
         assert followed.got == followed.sent[: len(followed.got)]
-    for step in ("commit", "flush", "dispatch"):
-        followed.take(step)
+    followed.all_in()
     while len(followed.got) < len(followed.sent):
         count = len(followed.got)
         followed.read()
@@ -110,6 +129,6 @@ def test_a_reader_gets_every_message_once_and_in_order(
 def test_groups_are_appended_at_all(mode: dict[str, Any]) -> None:
     """Without this the test above would hold for a store that takes none."""
     followed = Followed(mode)
-    for step in ("put", "commit", "flush", "dispatch", "group", "read"):
+    for step in ("put", "all in", "group", "read"):
         followed.take(step)
     assert followed.group_count == 1

@@ -20,8 +20,8 @@ PENDING_MAX: Final = 65_536
 class PendingDispatch:
     """What waits to be dispatched, in the order of the log.
 
-    With synchronous flush readers see nothing that is not on the disk, so append groups wait here
-    too, between records that came alone.
+    With synchronous flush readers see nothing that is not on the disk, and with the pool nothing
+    that is not in its file.  So append groups wait here too, between records that came alone.
     """
 
     def __init__(self) -> None:

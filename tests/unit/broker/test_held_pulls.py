@@ -75,6 +75,27 @@ async def test_a_sender_with_held_pulls_of_its_own_is_not_swamped(tmp_path: Path
         assert account.peak_size < limits.write_pause_size + 2 * LARGE
 
 
+async def test_a_pull_that_cannot_be_answered_concerns_nobody_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with site(tmp_path) as here, RawClient.connect(here.broker.port) as peer:
+        good = await here.client()
+        await good.send("T")
+        await peer.send(*pulls(3))
+        held = here.broker.context.held
+        await eventually(lambda: held.count == 3)
+
+        def broken() -> None:
+            raise RuntimeError("no answer")
+
+        (own,) = [next(iter(one)) for one in held._by_queue.values()]  # The one that came first.
+        own.answer = broken
+        assert (await good.send("T", b"for all")).queue_offset == 1
+        assert [(await peer.receive()).opaque for _ in range(2)] == [1, 2]
+        assert held.count == 0
+    assert [one.exc_info is not None for one in caplog.records] == [True]
+
+
 async def test_answered_pulls_leave_nothing_behind(tmp_path: Path) -> None:
     async with site(tmp_path) as here, RawClient.connect(here.broker.port) as peer:
         good = await here.client()

@@ -11,6 +11,7 @@ import asyncio
 import functools
 import heapq
 import itertools
+import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from flintmq.remoting.peer import Peer
     from flintmq.remoting.refusal_counts import RefusalCounts
     from flintmq.store.message_store import MessageStore
+
+logger = logging.getLogger(__name__)
 
 HELD_COUNT_MAX: Final = 100_000
 HELD_BY_ONE_COUNT_MAX: Final = 16_384
@@ -158,7 +161,11 @@ class HeldPulls:
             self._let_go(pull)
         elif connection.has_room:
             self._let_go(pull)
-            pull.answer()
+            try:
+                pull.answer()
+            except Exception:
+                # It concerns one pull only: the others are answered, and so is who has sent.
+                logger.exception("a pull that waited could not be answered: queue=%s", pull.queue)
         else:
             pull.waits_for_room = True
             waiting = self._waiting_for_room.get(connection)

@@ -188,6 +188,11 @@ class MappedFileQueue:
         return files[-1].first_offset + files[-1].readable if files else 0
 
     @property
+    def is_pooled(self) -> bool:
+        """Whether new files have buffers of a pool, from which bytes are committed to them."""
+        return self._pool is not None
+
+    @property
     def committed_end(self) -> int:
         """Where bytes end that are readable without a gap: a full buffer may wait behind them."""
         if self._pool is None:

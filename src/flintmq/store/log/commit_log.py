@@ -59,9 +59,11 @@ class CommitLog:
 
     @property
     def reads_wait(self) -> bool:
-        """Whether what is appended now is readable later: on the disk, or out of its buffer."""
-        tail = self._tail
-        return self.durable_reads or (tail is not None and tail.write_buffer is not None)
+        """Whether what is appended now is readable later: on the disk, or once it is committed.
+
+        With a pool that is so of every file: one without a buffer may stand behind one that has.
+        """
+        return self.durable_reads or self.files.is_pooled
 
     def set_durable_reads(self, *, durable_reads: bool) -> None:
         """Have reads wait for the disk from now on, or no longer; nothing becomes unreadable."""
