@@ -27,7 +27,7 @@ UNIT_GAP_MAX: Final = 1_000_000
 """Records that are lost leave blank units; a larger gap is taken for a damaged queue offset."""
 
 LOOKED_AT_COUNT: Final = 64
-"""Units of a queue whose extension is looked at, besides the last one."""
+"""Units of a queue whose extension is looked at after a crash, besides the last one."""
 
 LOST_SIZE_MAX: Final = 1 << 40
 """A unit that leads further behind the end of the log is garbage, and tells of no lost record."""
@@ -196,9 +196,11 @@ class QueueRecovery:
         """
         if queue.ext is None or queue.is_empty:
             return True
-        first, count = queue.min_offset, queue.max_offset - queue.min_offset
-        step = max(-(-count // LOOKED_AT_COUNT), 1)
-        numbers = {*range(first, queue.max_offset, step), queue.max_offset - 1}
+        numbers = {queue.min_offset, queue.max_offset - 1}
+        if not self._report.clean_exit:
+            count = queue.max_offset - queue.min_offset
+            step = max(-(-count // LOOKED_AT_COUNT), 1)
+            numbers.update(range(queue.min_offset, queue.max_offset, step))
         return all(self._is_extension_true(queue, number) for number in numbers)
 
     def _is_extension_true(self, queue: StoredQueue, number: int) -> bool:
