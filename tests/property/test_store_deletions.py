@@ -6,7 +6,6 @@ delivers further messages.
 """
 
 from collections.abc import Iterator
-from contextlib import suppress
 from copy import deepcopy
 from random import Random
 from typing import Final, NamedTuple
@@ -14,8 +13,9 @@ from typing import Final, NamedTuple
 import pytest
 
 from flintmq.store.files import unsynced
-from flintmq.testing import SimulatedCrash, SimulatedFiles
-from tests.kits.store.admin_workload import AdminDriver, assert_delivered
+from flintmq.testing import SimulatedFiles
+from tests.kits.store.admin_workload import AdminDriver, Promises, assert_delivered
+from tests.kits.store.recorded_cuts import Moment, moments_of
 from tests.kits.store.store_ledger import fingerprint
 from tests.kits.store.store_workload import VARIANTS, Variant
 
@@ -38,13 +38,6 @@ SYNCED_AT_ONCE: Final = [("async", 39), ("sync", 40), ("ext", 41)]
 """Shards whose queues are synced by one call for the file system."""
 
 
-class Cut(NamedTuple):
-    """Where a workload stops: before a file call, or after a step."""
-
-    call: int | None = None
-    step: int | None = None
-
-
 class State(NamedTuple):
     """One thing a restart may find, and up to where the log must be in it."""
 
@@ -53,28 +46,23 @@ class State(NamedTuple):
     below: int
 
 
-def run_to(variant: Variant, seed: int, cut: Cut) -> AdminDriver:
-    """Run the workload until the cut; with even seeds, queues go when nothing waits."""
+def promises_of(variant: Variant, seed: int) -> list[Moment[Promises]]:
+    """Return each cut of the workload; with even seeds, queues go when nothing waits."""
     files = variant.new_files()
-    files.crash_at = cut.call
     driver = AdminDriver(variant, files, seed=seed, removes_at_rest=seed % 2 == 0)
-    with suppress(SimulatedCrash):
-        driver.run(STEP_COUNT, stop_after=cut.step)
-    return driver
+    return moments_of(
+        files,
+        lambda tell: driver.run(STEP_COUNT, after_step=tell),
+        lambda: deepcopy(driver.promises),
+    )
 
 
-def cuts_of(variant: Variant, seed: int) -> list[Cut]:
-    files = run_to(variant, seed, Cut()).files
-    calls = [Cut(call=number) for number in files.change_numbers()]
-    return [*calls, *(Cut(step=number) for number in range(STEP_COUNT)), Cut()]
-
-
-def states_of(driver: AdminDriver, seed: int) -> Iterator[State]:
+def states_of(variant: Variant, moment: Moment[Promises], seed: int) -> Iterator[State]:
     """Yield what a killed process and what a power failure may leave."""
-    promises = driver.promises
-    in_kernel = promises.committed if driver.variant.has_pool else 1 << 62
-    yield State(KILLED, driver.files.process_crash_image(), in_kernel)
-    images = driver.files.crash_images(Random(seed), RANDOM_IMAGES)
+    promises = moment.said
+    in_kernel = promises.committed if variant.has_pool else 1 << 62
+    yield State(KILLED, moment.files.process_crash_image(), in_kernel)
+    images = moment.files.crash_images(Random(seed), RANDOM_IMAGES)
     for number, image in enumerate(images):
         name = NOTHING_UNSYNCED if number == 0 else f"random {number}"
         yield State(name, image, promises.flushed)
@@ -89,22 +77,21 @@ def test_what_was_not_deleted_survives_every_crash(
         monkeypatch.setattr(unsynced, "SYNC_EACH_MAX", 0)
     variant = VARIANTS[name]
     checked: set[tuple[int, int]] = set()
-    for number, cut in enumerate(cuts_of(variant, seed)):
-        crashed = run_to(variant, seed, cut)
-        for state in states_of(crashed, number):
+    for number, moment in enumerate(promises_of(variant, seed)):
+        for state in states_of(variant, moment, number):
             key = fingerprint(state.files), state.below
             if key in checked:
                 continue
             checked.add(key)
             driver = AdminDriver(variant, state.files, seed=number)
-            driver.promises = deepcopy(crashed.promises)
+            driver.promises = deepcopy(moment.said)
             try:
                 is_torn = state.name not in (KILLED, NOTHING_UNSYNCED)
                 driver.restart(state.files, below=state.below, is_torn=is_torn)
                 driver.assert_sound()
                 driver.assert_goes_on()
             except Exception as error:
-                error.add_note(f"{name}, seed {seed}: {cut}, {state.name}")
+                error.add_note(f"{name}, seed {seed}: {moment.cut}, {state.name}")
                 raise
     assert len(checked) >= STATES_LEAST
 

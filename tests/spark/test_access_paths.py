@@ -13,12 +13,12 @@ from flintmq.model.message import PutMessage
 from flintmq.spark.options.store_options import parse_options
 from flintmq.spark.rows.columns import arrow_schema, table_schema
 from flintmq.spark.rows.row_filter import Bounds, RowFilter
-from flintmq.spark.source import FilteringLogReader, LogReader
 from flintmq.spark.stored.key_guide import KeyGuide
 from flintmq.spark.stored.log_ranges import MERGE_GAP, Guide, merge
+from flintmq.spark.stored.log_reader import FilteringLogReader, LogReader
+from flintmq.spark.stored.log_split import LogSplit
 from flintmq.spark.stored.queue_guide import QueueGuide
 from flintmq.spark.stored.split_plan import plan_splits
-from flintmq.spark.stored.split_scan import LogSplit
 from flintmq.store.message_store import MessageStore
 from flintmq.testing.clock import ManualClock
 from tests.kits.golden.golden_sets import (

@@ -18,8 +18,8 @@ from flintmq.spark.rows.bodies import stored_bodies
 from flintmq.spark.rows.columns import arrow_schema, table_schema
 from flintmq.spark.rows.row_batches import Faults, RowBuilder
 from flintmq.spark.rows.row_filter import Bounds, RowFilter
+from flintmq.spark.stored.log_split import LogSplit
 from flintmq.spark.stored.split_batches import BatchReader
-from flintmq.spark.stored.split_scan import LogSplit
 from tests.kits.spark.reading import make_reader, offsets, read, rows_of
 from tests.kits.store.log_bytes import LONG_MAX, RecordMaker, chain, join, longs, records, row_of
 from tests.kits.store.offline_stores import HOST, START_MS, make_store

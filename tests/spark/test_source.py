@@ -31,7 +31,7 @@ from flintmq.spark import ColumnError, CorruptLogError, OptionError
 from flintmq.spark.options.store_options import SPLIT_SIZE, OnCorrupt, parse_options
 from flintmq.spark.rows.columns import arrow_schema, table_schema
 from flintmq.spark.rows.row_filter import TIME_MAX_MS
-from flintmq.spark.source import FilteringLogReader
+from flintmq.spark.stored.log_reader import FilteringLogReader
 from flintmq.spark.stored.split_plan import store_directories
 from flintmq.store.message_store import MessageStore
 from flintmq.testing.clock import ManualClock

@@ -12,7 +12,6 @@ Run by Spark: ``python -m flintmq.spark.python_daemon MODULE`` (``spark.python.d
 """
 
 import sys
-from importlib import import_module
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Final
@@ -36,8 +35,9 @@ def load_ahead() -> None:
     from flintmq.kernels.background_load import freeze_loaded
     from flintmq.kernels.compiled import as_bytes
     from flintmq.kernels.records import skip_records
+    from flintmq.spark.source import load_readers
 
-    import_module("flintmq.spark.source")
+    load_readers()
     # The first kernel has numba make itself ready, which takes longer than to load the kernel.
     skip_records(as_bytes(b""), 0, 0, 0, 0)
     freeze_loaded()

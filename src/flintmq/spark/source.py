@@ -1,26 +1,19 @@
-"""The data source ``flintmq``: store directories and live topics as tables and streams."""
+"""The data source ``flintmq``: store directories and live topics as tables and streams.
 
-from collections.abc import Iterable, Iterator, Sequence
+Spark starts a process for each step of planning a query, and loading is nearly all that it does.
+So each kind of reader is loaded when one is made.
+"""
 
-import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceReader,
-    DataSourceStreamArrowWriter,
-    DataSourceStreamReader,
-    Filter,
-    InputPartition,
-)
-from pyspark.sql.types import StructType
+from __future__ import annotations
 
-from flintmq.spark.live.live_columns import OutputColumns, live_schema
-from flintmq.spark.live.live_options import is_live, parse_batch, parse_columns, parse_stream
-from flintmq.spark.live.live_reader import LiveReader
-from flintmq.spark.live.live_stream import LiveStreamReader
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import DataSource
+
+from flintmq.spark.live.live_choice import is_live
 from flintmq.spark.options.store_options import (
     OnCorrupt,
-    ReadOptions,
     Source,
     parse_on_corrupt,
     parse_options,
@@ -28,12 +21,36 @@ from flintmq.spark.options.store_options import (
     parse_stream_options,
 )
 from flintmq.spark.rows.columns import arrow_schema, table_schema
-from flintmq.spark.sink.writer import batch_writer, stream_writer
-from flintmq.spark.stored.log_read import LogRead
-from flintmq.spark.stored.log_stream import LogStreamReader
-from flintmq.spark.stored.split_plan import broker_name, plan_splits, store_directories
-from flintmq.spark.stored.split_scan import LogSplit
-from flintmq.spark.stored.tables import RowSource, TableReader, row_source_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceArrowWriter,
+        DataSourceReader,
+        DataSourceStreamArrowWriter,
+        DataSourceStreamReader,
+    )
+    from pyspark.sql.types import StructType
+
+    from flintmq.spark.live.live_columns import OutputColumns
+    from flintmq.spark.stored.tables import RowSource
+
+_LOADED_LATE: Final = (
+    "flintmq.spark.live.live_reader",
+    "flintmq.spark.live.live_stream",
+    "flintmq.spark.sink.writer",
+    "flintmq.spark.stored.key_guide",
+    "flintmq.spark.stored.log_reader",
+    "flintmq.spark.stored.log_stream",
+    "flintmq.spark.stored.queue_guide",
+    "flintmq.spark.stored.split_batches",
+    "flintmq.spark.stored.tables",
+)
+
+
+def load_readers() -> None:
+    """Load all that reads or writes, for a process that others are forked from."""
+    for name in _LOADED_LATE:
+        import_module(name)
 
 
 class FlintSource(DataSource):
@@ -51,6 +68,9 @@ class FlintSource(DataSource):
     def schema(self) -> StructType:
         """Return all columns; a schema that the user gives picks some of them instead."""
         if is_live(self.options):
+            from flintmq.spark.live.live_columns import live_schema
+            from flintmq.spark.live.live_options import parse_columns
+
             return live_schema(parse_columns(self.options))
         table = self._table()
         if table is not None:
@@ -63,66 +83,54 @@ class FlintSource(DataSource):
         Spark refuses a reader that takes filters unless its own setting allows them.
         """
         if is_live(self.options):
+            from flintmq.spark.live.live_options import parse_batch
+            from flintmq.spark.live.live_reader import LiveReader
+
             return LiveReader(parse_batch(self.options), self._output(schema))
         options = parse_options(self.options)
         table = self._table()
         if table is not None:
+            from flintmq.spark.stored.tables import TableReader
+
             return TableReader(table, options, table.columns.arrow(schema))
+        from flintmq.spark.stored.log_reader import FilteringLogReader, LogReader
+
         kind = FilteringLogReader if options.filter_pushdown else LogReader
         return kind(options, arrow_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader that follows logs or topics as they grow."""
         if is_live(self.options):
+            from flintmq.spark.live.live_options import parse_stream
+            from flintmq.spark.live.live_stream import LiveStreamReader
+
             return LiveStreamReader(parse_stream(self.options), self._output(schema))
+        from flintmq.spark.stored.log_stream import LogStreamReader
+
         return LogStreamReader(parse_stream_options(self.options), arrow_schema(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Return what sends the rows of a batch to topics of a cluster."""
+        from flintmq.spark.sink.writer import batch_writer
+
         return batch_writer(schema, self.options, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """Return what sends the rows of each micro-batch to topics of a cluster."""
+        from flintmq.spark.sink.writer import stream_writer
+
         return stream_writer(schema, self.options, overwrite=overwrite)
 
     def _output(self, schema: StructType) -> OutputColumns:
+        from flintmq.spark.live.live_columns import OutputColumns
+        from flintmq.spark.live.live_options import parse_columns
+
         return OutputColumns(schema, parse_columns(self.options))
 
     def _table(self) -> RowSource | None:
         source = parse_source(self.options)
-        return None if source is Source.COMMIT_LOG else row_source_of(source)
+        if source is Source.COMMIT_LOG:
+            return None
+        from flintmq.spark.stored.tables import row_source_of
 
-
-class LogReader(DataSourceReader):
-    """Plans splits on the driver and reads them on the executors."""
-
-    def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
-        self._options = options
-        self._read = LogRead.from_options(options, schema)
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """Return the splits."""
-        options = self._options
-        directories = store_directories(options.paths)
-        options.offsets.check_brokers(
-            broker_name(directory, options.broker_names) for directory in directories
-        )
-        return plan_splits(options, self._read.row_filter.store_time, self._read.reach)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one split."""
-        # Where there is no split, Spark hands over a partition of its own.
-        if isinstance(partition, LogSplit):
-            yield from self._read.batches(partition)
-
-
-class FilteringLogReader(LogReader):
-    """Reads splits as `LogReader` does, and checks filters that Spark hands over.
-
-    It is used only where the option asks for it: Spark (4.3.0 at least) keeps the reader with its
-    filters for the next query on the same DataFrame, which then lacks rows.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take over the filters that can be checked here; Spark applies the others."""
-        yield from self._read.push(filters)
+        return row_source_of(source)

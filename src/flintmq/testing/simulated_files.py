@@ -88,6 +88,8 @@ class SimulatedFiles:
         """Every call so far."""
         self.crash_at: int | None = None
         """The number of the call before which everything stops."""
+        self.before_change: Callable[[int], None] | None = None
+        """Is told the number of each call that changes something, before it does."""
         self.boot_number = 1
         """Which run of the machine this is; a power failure begins the next one."""
         self._faults: dict[int, Fault] = {}
@@ -406,6 +408,8 @@ class SimulatedFiles:
             if self._frozen is None:
                 self._frozen = {inode: bytes(inode.content) for inode in self._disk.inodes()}
             raise SimulatedCrash(number)
+        if self.before_change is not None and call.changes:
+            self.before_change(number)
         self.calls.append(call)
         for rule in self._next_faults:
             operation, name, fault = rule

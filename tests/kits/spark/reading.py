@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from flintmq.spark.options.store_options import OnCorrupt, parse_options
 from flintmq.spark.rows.columns import arrow_schema, table_schema
-from flintmq.spark.source import LogReader
+from flintmq.spark.stored.log_reader import LogReader
 
 SPLITS = (1, 2, 7)
 

@@ -191,13 +191,12 @@ class AdminDriver:
 
     # -- running -----------------------------------------------------------------------------
 
-    def run(self, step_count: int, *, stop_after: int | None = None) -> None:
+    def run(self, step_count: int, *, after_step: Callable[[int], None]) -> None:
         """Open the store, take so many steps with a clean stop in the middle, and close it."""
         self.open()
         for number in range(step_count):
             self.step()
-            if number == stop_after:
-                return
+            after_step(number)
             if number == step_count * 2 // 3:
                 self.reopen()
         self.close()

@@ -81,7 +81,7 @@ class Ledger:
     """Below this log offset somebody was told that a power failure takes nothing."""
     deleted: int = 0
     """Below this log offset whole files may be deleted."""
-    _index_images: dict[tuple[int, int], list[bytes]] = field(default_factory=dict)
+    _index_images: dict[tuple[int, int], list[bytes]] = field(default_factory=dict, compare=False)
 
     @property
     def end(self) -> int:

@@ -160,14 +160,23 @@ class Driver:
 
     # -- running -----------------------------------------------------------------------------
 
-    def run(self, step_count: int, *, stop_after: int | None = None) -> None:
+    def run(
+        self,
+        step_count: int,
+        *,
+        stop_after: int | None = None,
+        after_step: Callable[[int], None] | None = None,
+    ) -> None:
         """Open the store, take so many steps with a clean stop in the middle, and close it.
 
-        With ``stop_after`` the run just ends there, and the store stays open.
+        With ``stop_after`` the run just ends there, and the store stays open.  ``after_step`` is
+        told the number of each step that was taken.
         """
         self.open()
         for number in range(step_count):
             self.step()
+            if after_step is not None:
+                after_step(number)
             if number == stop_after:
                 return
             if number == step_count * 2 // 3:
@@ -183,10 +192,19 @@ class Driver:
 
     def collect_in_flight(self) -> None:
         """After a crash, take into the ledger what was appended but not answered any more."""
+        self._collect_in_flight(self.ledger)
+
+    def ledger_now(self) -> Ledger:
+        """Return what the ledger would be after a crash at this moment; the run goes on."""
+        ledger = replace(self.ledger, entries=self.ledger.entries.copy(), _index_images={})
+        self._collect_in_flight(ledger)
+        return ledger
+
+    def _collect_in_flight(self, ledger: Ledger) -> None:
         if self.store is None:
             return
-        for raw in raw_records(self.store, self.ledger.end):
-            entry = self.ledger.add(raw)
+        for raw in raw_records(self.store, ledger.end):
+            entry = ledger.add(raw)
             assert bytes(entry.record.body) in self._bodies
 
     def open(self) -> None:

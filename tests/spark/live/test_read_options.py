@@ -11,9 +11,9 @@ from flintmq.model.message_queue import MessageQueue
 from flintmq.spark.errors import OptionError
 from flintmq.spark.jobs.stream.stream_start import start_text
 from flintmq.spark.live.cluster_options import CONNECTION_OPTIONS
+from flintmq.spark.live.live_choice import is_live
 from flintmq.spark.live.live_options import (
     DEFAULT_GROUP,
-    is_live,
     parse_batch,
     parse_columns,
     parse_stream,

@@ -231,6 +231,17 @@ def test_a_crash_comes_before_its_call_and_ends_everything(files: SimulatedFiles
     assert content(files.process_crash_image()) == b"Abc"
 
 
+def test_each_change_is_told_before_it_happens(files: SimulatedFiles) -> None:
+    told: list[tuple[int, bytes | None]] = []
+    files.before_change = lambda number: told.append((number, content(files.process_crash_image())))
+    files.write(PATH, b"abc")
+    assert files.read(PATH) == b"abc"
+    files.write(PATH, b"abcd")
+    files.remove(PATH)
+    assert told == [(0, None), (2, b"abc"), (3, b"abcd")]
+    assert [number for number, _ in told] == files.change_numbers()
+
+
 def test_calls_are_counted(files: SimulatedFiles) -> None:
     files.write(PATH, b"abc")
     assert files.read(PATH) == b"abc"

@@ -4,12 +4,14 @@ The start that is tried is the real one, on files whose changes are private.  So
 is what a start does, not what somebody thinks that it does.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flintmq.errors import FlintError
 from flintmq.offline.errors import StoreInUseError
@@ -22,8 +24,9 @@ from flintmq.store.clock import Clock
 from flintmq.store.config import StoreConfig
 from flintmq.store.files.interface import Files
 from flintmq.store.files.local_files import LocalFiles
-from flintmq.store.message_store import MessageStore
-from flintmq.store.recovery.recovery_report import RecoveryReport
+
+if TYPE_CHECKING:
+    from flintmq.store.recovery.recovery_report import RecoveryReport
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,6 +95,9 @@ def try_start_of(
     config: StoreConfig, *, files: Files, clock: Clock | None = None, **options: Any
 ) -> StartReport:
     """Start the store of ``config`` on private files; ``options`` are those of a real start."""
+    # All that a store can do: no other tool here needs it.
+    from flintmq.store.message_store import MessageStore
+
     report = StartReport(root=config.root, settings=config.to_properties())
     private = files if isinstance(files, PrivateFiles) else PrivateFiles(files)
     try:

@@ -22,7 +22,7 @@ from flintmq.spark.jobs.job_input import LiveInput
 from flintmq.spark.jobs.live_losses import PlannedLosses, find_losses
 from flintmq.spark.jobs.store_tables import FORMAT
 from flintmq.spark.live.cluster import Cluster
-from flintmq.spark.live.cluster_options import NAMESRV
+from flintmq.spark.live.live_choice import NAMESRV
 from flintmq.spark.live.live_columns import LIVE
 from flintmq.spark.live.live_session import LiveSession
 from flintmq.spark.live.places import ProvenRange, places_to_json

@@ -6,6 +6,7 @@ __all__ = [
     "errors",
     "fetch",
     "kafka_names",
+    "live_choice",
     "live_columns",
     "live_options",
     "live_reader",

@@ -19,15 +19,8 @@ from flintmq.client.errors import UsageError
 from flintmq.client.options import NAMESRV_ENVIRONMENT, ClientOptions, Credentials
 from flintmq.remoting.tls_files import TlsFiles
 from flintmq.spark.errors import OptionError
+from flintmq.spark.live.live_choice import ALIASES, NAMESRV
 from flintmq.spark.options.option_values import Given, parse_truth
-
-NAMESRV: Final = "namesrv"
-ALIASES: Final = {
-    "nameserver": NAMESRV,
-    "namesrvaddr": NAMESRV,
-    "rocketmq.namesrv.addr": NAMESRV,
-}
-"""Other names that users know, in lower case, and what they stand for."""
 
 CONNECTION_OPTIONS: Final = (
     NAMESRV,

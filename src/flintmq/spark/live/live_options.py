@@ -12,14 +12,13 @@ from flintmq.format.subscription import ExpressionError, build_subscription
 from flintmq.model.subscription import EVERYTHING, SQL92, TAG, Subscription
 from flintmq.spark.errors import OptionError
 from flintmq.spark.live.cluster_options import (
-    ALIASES,
     CONNECTION_OPTIONS,
-    NAMESRV,
     ClusterConnection,
     lowered,
     parse_connection,
 )
-from flintmq.spark.live.kafka_names import KAFKA_SERVERS, refuse_kafka_name
+from flintmq.spark.live.kafka_names import refuse_kafka_name
+from flintmq.spark.live.live_choice import ALIASES
 from flintmq.spark.live.offset_choice import OffsetChoice, parse_end, parse_start
 from flintmq.spark.live.repeats import LOOKBACK_MAX
 from flintmq.spark.live.selection import SELECTIONS, QueueSelection, parse_selection
@@ -106,12 +105,6 @@ class ColumnOptions:
 
     kafka: bool = False
     headers: bool = False
-
-
-def is_live(options: Mapping[str, str]) -> bool:
-    """Whether options speak of a cluster rather than of store directories."""
-    names = {ALIASES.get(name.lower(), name.lower()) for name in options}
-    return not names.isdisjoint({NAMESRV, *map(str.lower, SELECTIONS), KAFKA_SERVERS})
 
 
 def parse_columns(options: Mapping[str, str]) -> ColumnOptions:

@@ -11,14 +11,20 @@ nothing here, since a batch reads from the first message to the last unless it i
 A queue that is not named is not restricted.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final
+from __future__ import annotations
 
-from flintmq.offline.layout import QueueKey
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
 from flintmq.spark.errors import OptionError
-from flintmq.spark.options.option_values import Given
-from flintmq.spark.options.queue_json import Named, queue_values
+from flintmq.spark.options.queue_json import queue_values
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from flintmq.offline.layout import QueueKey
+    from flintmq.spark.options.option_values import Given
+    from flintmq.spark.options.queue_json import Named
 
 EARLIEST: Final = -2
 LATEST: Final = -1

@@ -10,7 +10,6 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import EqualTo, Filter, In, IsNotNull
 
 from flintmq.spark.options.offset_bounds import OffsetBounds
@@ -113,6 +112,9 @@ class RowConditions:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _mask(self, batch: pa.RecordBatch) -> pa.Array | None:
+        # Here and below: planning knows conditions too, and computes nothing.
+        import pyarrow.compute as pc
+
         optional: list[pa.Array] = []
         if self.tags is not None:
             optional.append(_is_one_of(batch.column("tags"), self.tags))
@@ -135,11 +137,15 @@ class RowConditions:
 
 
 def _is_one_of(column: pa.Array, texts: frozenset[str]) -> pa.Array:
+    import pyarrow.compute as pc
+
     found = pc.is_in(column, value_set=pa.array(sorted(texts), pa.string()))
     return pc.fill_null(found, False)
 
 
 def _has_key(batch: pa.RecordBatch, keys: frozenset[str]) -> pa.Array:
+    import pyarrow.compute as pc
+
     # The index does not know the ids that are only offsets in the log, so they are no keys.
     unique = pc.and_(
         _is_one_of(batch.column("msgId"), keys),

@@ -1,9 +1,10 @@
 """Which records are wanted: what the options and the pushed filters ask for, together."""
 
-from collections.abc import Iterable, Iterator
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from pyspark.sql.datasource import (
@@ -17,11 +18,13 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from flintmq.format.stored.record import CheckedRecord
-from flintmq.kernels.compiled import Bools, Bytes, Ints, Longs
-from flintmq.kernels.records import RecordTable
-from flintmq.kernels.texts import is_one_of
-from flintmq.spark.options.store_options import ReadOptions
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from flintmq.format.stored.record import CheckedRecord
+    from flintmq.kernels.compiled import Bools, Bytes, Ints, Longs
+    from flintmq.kernels.records import RecordTable
+    from flintmq.spark.options.store_options import ReadOptions
 
 LONG_MIN: Final = -(1 << 63)
 LONG_MAX: Final = (1 << 63) - 1
@@ -87,7 +90,7 @@ class RowFilter:
     drops_damage: bool = False
 
     @classmethod
-    def from_options(cls, options: ReadOptions) -> "RowFilter":
+    def from_options(cls, options: ReadOptions) -> RowFilter:
         """Return the conditions that the options state."""
         made = cls()
         if options.topics is not None:
@@ -129,6 +132,9 @@ class RowFilter:
             if not bounds.is_open
         ]
         if self.topics is not None:
+            # Planning knows a filter too, and has no use for machine code.
+            from flintmq.kernels.texts import is_one_of
+
             masks.append(is_one_of(data, table.topic_at, table.topic_size, self.topics))
         return np.logical_and.reduce(masks) if masks else None
 

@@ -25,7 +25,7 @@ from flintmq.offline.layout import DataFile, StoreLayout, find_store
 from flintmq.offline.log_files import LogFiles
 from flintmq.offline.regions import Regions
 from flintmq.spark.stored.log_ranges import Ranges, is_guidable, merge
-from flintmq.spark.stored.split_scan import LogSplit
+from flintmq.spark.stored.log_split import LogSplit
 
 LOOKUP_COUNT_MAX: Final = 1000
 """More pairs of topic and key are not looked up one by one."""

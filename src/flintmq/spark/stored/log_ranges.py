@@ -11,7 +11,7 @@ import numpy.typing as npt
 from flintmq.format.stored.record_layout import IPV4, MESSAGE_MAGIC
 from flintmq.kernels.field_dtypes import field_dtype
 from flintmq.offline.regions import open_for_reading
-from flintmq.spark.stored.split_scan import LogSplit
+from flintmq.spark.stored.log_split import LogSplit
 
 MERGE_GAP: Final = 64 << 10
 """To read over so many bytes costs about as much as to begin anew behind them."""

@@ -1,20 +1,25 @@
 """How splits of a log become rows: which ranges of each are read, and which rows are kept."""
 
-from collections.abc import Iterable, Iterator
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-from pyspark.sql.datasource import Filter
-
-from flintmq.spark.options.store_options import AccessPath, OnCorrupt, ReadOptions
+from flintmq.spark.options.store_options import AccessPath, OnCorrupt
 from flintmq.spark.rows.conditions import RowConditions
 from flintmq.spark.rows.row_filter import RowFilter
-from flintmq.spark.stored.key_guide import KeyGuide
-from flintmq.spark.stored.log_ranges import Guide
-from flintmq.spark.stored.queue_guide import QueueGuide
 from flintmq.spark.stored.reach import OffsetReach
-from flintmq.spark.stored.split_batches import BatchReader, FileDeleted, PassedOver
-from flintmq.spark.stored.split_scan import LogSplit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import Filter
+
+    from flintmq.spark.options.store_options import ReadOptions
+    from flintmq.spark.stored.log_ranges import Guide
+    from flintmq.spark.stored.log_split import LogSplit
+    from flintmq.spark.stored.split_batches import FileDeleted, PassedOver
 
 
 @dataclass(slots=True)
@@ -28,7 +33,7 @@ class LogRead:
     access_path: AccessPath
 
     @classmethod
-    def from_options(cls, options: ReadOptions, schema: pa.Schema) -> "LogRead":
+    def from_options(cls, options: ReadOptions, schema: pa.Schema) -> LogRead:
         """Return how to read what the options ask for."""
         row_filter = RowFilter.from_options(options)
         if options.queue_ids is not None:
@@ -52,6 +57,9 @@ class LogRead:
         deleted: FileDeleted | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the wanted rows of a split, in log order."""
+        # Planning, which reads nothing, is a process of its own and starts without machine code.
+        from flintmq.spark.stored.split_batches import BatchReader
+
         schema = self.conditions.widen(self.schema)
         for smaller in self.narrowed(split):
             reader = BatchReader(
@@ -72,6 +80,9 @@ class LogRead:
 
     def guides(self) -> list[Guide]:
         """Return what leads to the wanted records, the quickest first."""
+        from flintmq.spark.stored.key_guide import KeyGuide
+        from flintmq.spark.stored.queue_guide import QueueGuide
+
         # Where damage gives rows, all of the log must be looked at to find it.
         by_itself = self.access_path is AccessPath.AUTO and self.on_corrupt is not OnCorrupt.ROW
         topics, keys = self.row_filter.topics, self.conditions.wanted_keys

@@ -34,8 +34,9 @@ from flintmq.spark.stored.log_identity import (
     record_before,
 )
 from flintmq.spark.stored.log_read import LogRead
+from flintmq.spark.stored.log_split import LogSplit
 from flintmq.spark.stored.split_plan import StoreSplits, store_directories
-from flintmq.spark.stored.split_scan import LogSplit, SplitDamage
+from flintmq.spark.stored.split_scan import SplitDamage
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from flintmq.offline.layout import QueueKey, find_store
 from flintmq.offline.regions import Regions
 from flintmq.spark.rows.row_filter import RowFilter
 from flintmq.spark.stored.log_ranges import Ranges, are_few, are_records, is_guidable, merge
-from flintmq.spark.stored.split_scan import LogSplit
+from flintmq.spark.stored.log_split import LogSplit
 from flintmq.spark.stored.unit_arrays import Units, units_leading_into
 
 _Longs: TypeAlias = npt.NDArray[np.int64]

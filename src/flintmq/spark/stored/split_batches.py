@@ -15,11 +15,11 @@ from flintmq.spark.rows.bodies import sent_bodies, stored_bodies
 from flintmq.spark.rows.columns import CORRUPT_REASON, CORRUPT_SIZE
 from flintmq.spark.rows.row_batches import Faults, RowBuilder
 from flintmq.spark.rows.row_filter import RowFilter
+from flintmq.spark.stored.log_split import LogSplit
 from flintmq.spark.stored.split_scan import (
     BYTES_MAX,
     ROWS_MAX,
     Found,
-    LogSplit,
     SplitDamage,
     SplitScan,
 )

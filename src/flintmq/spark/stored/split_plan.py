@@ -15,8 +15,6 @@ from typing import Final
 
 from flintmq.format.stored.record_layout import BLANK_SIZE
 from flintmq.format.stored.record_search import find_proven, written_bounds
-from flintmq.kernels.compiled import as_bytes
-from flintmq.kernels.records import skip_records
 from flintmq.offline.dump import TIME_SLACK_MS
 from flintmq.offline.layout import DataFile, StoreLayout, find_log, find_store
 from flintmq.offline.log_files import LogFiles
@@ -26,7 +24,7 @@ from flintmq.offline.set_aside_files import set_aside_logs
 from flintmq.spark.errors import OptionError
 from flintmq.spark.options.store_options import ReadOptions
 from flintmq.spark.rows.row_filter import Bounds
-from flintmq.spark.stored.split_scan import LogSplit
+from flintmq.spark.stored.log_split import LogSplit
 
 SPLIT_COUNT_MAX: Final = 1_000_000
 _SCHEME: Final = "file:"
@@ -299,6 +297,10 @@ def walked_starts(
 
     The walk ends at ``stop``, or where there is no whole record; checksums are not looked at.
     """
+    # Files of one split are planned without machine code.
+    from flintmq.kernels.compiled import as_bytes
+    from flintmq.kernels.records import skip_records
+
     data = as_bytes(view)
     starts: list[int] = []
     position, stop = start, min(stop, limit)

@@ -7,11 +7,8 @@ boundary part of the chain that begins with the file, whatever bodies hold.
 
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
-
-from pyspark.sql.datasource import InputPartition
 
 from flintmq.errors import FlintError
 from flintmq.format.errors import CorruptRecordError, EndOfRecords
@@ -25,38 +22,15 @@ from flintmq.format.stored.record_search import (
 from flintmq.kernels.compiled import as_bytes
 from flintmq.kernels.records import RecordTable, Stop, Walk, walk_records
 from flintmq.offline.queue_proof import queue_proof
-from flintmq.offline.regions import StoreFiles, open_for_reading
+from flintmq.offline.regions import open_for_reading
 from flintmq.spark.errors import SplitError
+from flintmq.spark.stored.log_split import LogSplit
 
 ROWS_MAX: Final = 16_384
 BYTES_MAX: Final = 16 << 20
 """A table of records ends behind so many bytes, or has a single record."""
 
 _NO_BYTES: Final = as_bytes(b"")
-
-
-@dataclass(frozen=True, kw_only=True)
-class LogSplit(InputPartition):
-    """A range of one log file.  All but sizes are physical offsets.
-
-    ``gap`` says why nothing can be read from ``start`` to ``end``; then there is no file.
-    ``may_be_torn`` says that the store was not closed, so its last write may be unfinished.  Of
-    what recovery has set aside (``is_set_aside``) the queues of the store know nothing.
-    """
-
-    files: StoreFiles
-    store: str
-    broker_name: str | None
-    path: str
-    file_start: int
-    file_size: int
-    start: int
-    end: int
-    is_last_file: bool = False
-    last_time: int = 0
-    may_be_torn: bool = False
-    is_set_aside: bool = False
-    gap: str = ""
 
 
 class SplitDamage(NamedTuple):

@@ -18,6 +18,6 @@ if len(_others) < len(sys.path) and PathFinder.find_spec("pyspark", _others) is 
 
 if sys.orig_argv[1:3] == ["-m", "pyspark.daemon"]:
     with contextlib.suppress(ImportError):
-        import_module("flintmq.spark.source")
+        import_module("flintmq.spark.source").load_readers()
         # PySpark looks for garbage after each step.
         gc.freeze()

@@ -52,8 +52,8 @@ from flintmq.spark.runtime.spark_session import TaskSession
 from flintmq.spark.stored.log_follower import LogFollower, LogRange
 from flintmq.spark.stored.log_identity import record_at, record_before
 from flintmq.spark.stored.log_read import LogRead
+from flintmq.spark.stored.log_split import LogSplit
 from flintmq.spark.stored.split_plan import StoreSplits, broker_name, store_directories
-from flintmq.spark.stored.split_scan import LogSplit
 
 SPLIT_SIZE: Final = 256 << 20
 """Larger than for a scan: a task writes a file for each large topic and day that it meets."""

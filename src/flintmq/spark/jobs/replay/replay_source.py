@@ -30,8 +30,9 @@ from flintmq.spark.runtime.failures import JobError
 from flintmq.spark.stored.log_follower import Allowance, LogFollower
 from flintmq.spark.stored.log_identity import RecordIdentity, is_same_log, record_before
 from flintmq.spark.stored.log_read import LogRead
+from flintmq.spark.stored.log_split import LogSplit
 from flintmq.spark.stored.split_plan import StoreSplits, store_directories
-from flintmq.spark.stored.split_scan import LogSplit, SplitDamage
+from flintmq.spark.stored.split_scan import SplitDamage
 
 COLUMNS: Final = tuple(MESSAGE.kinds)
 

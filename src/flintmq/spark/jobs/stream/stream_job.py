@@ -28,7 +28,8 @@ from flintmq.spark.jobs.query.query_views import MESSAGES
 from flintmq.spark.jobs.query.sql_query import ask_views, own_session
 from flintmq.spark.jobs.store_tables import FORMAT
 from flintmq.spark.jobs.stream.stream_start import start_text
-from flintmq.spark.live.cluster_options import ALIASES, CONNECTION_OPTIONS
+from flintmq.spark.live.cluster_options import CONNECTION_OPTIONS
+from flintmq.spark.live.live_choice import ALIASES
 from flintmq.spark.live.live_columns import LIVE
 from flintmq.spark.live.live_options import parse_stream
 from flintmq.spark.live.places import Places, counted_between, offsets_of, places_from_json
