@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from flintmq.errors import FlintError
@@ -104,6 +104,9 @@ def assert_same(variant: Variant, files: SimulatedFiles) -> None:
     name=st.sampled_from(sorted(VARIANTS)),
     cleanly=st.booleans(),
     harm=st.lists(damages, max_size=3),
+)
+@example(  # An entry of the index leads to damage that lies ahead of the key that it came behind.
+    name="pool", cleanly=False, harm=[Damage("zero", 3, 0.5278710185626787, 13, 0)]
 )
 def test_tools_say_the_same_whatever_is_damaged(
     name: str, cleanly: bool, harm: list[Damage]

@@ -167,8 +167,10 @@ class TurnInbox:
         self._paused.append(connection)
         self._resumed.discard(connection)
         if len(self._paused) >= LARGE_READS_MAX:
-            while self._resumed:
-                other = self._resumed.pop()
+            # One by one they could not be taken out: the garbage collector may take the last one.
+            resumed = list(self._resumed)
+            self._resumed.clear()
+            for other in resumed:
                 other.pause_reading()
                 other.reads_large = True
                 self._large.appendleft(other)

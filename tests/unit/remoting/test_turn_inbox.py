@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import weakref
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -337,6 +338,22 @@ async def test_connections_that_may_bring_much_are_not_all_asked_in_one_turn() -
     reading = [number for number in range(count) if here.transports[number].is_reading()]
     assert len(reading) == most
     assert min(reading) >= most
+
+
+class Collected(weakref.WeakSet[Any]):
+    """A set whose last member the garbage collector takes once somebody has looked at it."""
+
+    def __len__(self) -> int:
+        return 1
+
+
+async def test_a_connection_that_is_collected_meanwhile_holds_up_nobody() -> None:
+    here = Here(module.LARGE_READS_MAX)
+    here.inbox._resumed = Collected()
+    for number in range(module.LARGE_READS_MAX):
+        here.feed(number, bytes(module.LARGE_READ_SIZE))
+    await asyncio.sleep(0)
+    assert [len(written) for written in here.written()] == [1] * module.LARGE_READS_MAX
 
 
 async def test_a_connection_whose_large_request_was_left_over_waits_for_its_turn_to_be_read() -> (

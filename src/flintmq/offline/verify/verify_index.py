@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MATCH_COUNT: Final = 256
 """So many keys are compared at once; where they differ, they are taken one by one."""
+AHEAD_COUNT_MAX: Final = 1000
+"""Entries that lead further than the log was read; more of them are judged by what is known."""
 
 _INT_MAX: Final = 2**31 - 1
 
@@ -50,6 +52,10 @@ class IndexCheck:
         self._same: list[tuple[int, str, int]] = []
         """Entries (hash, file, number) of one record that stand in another order than its keys."""
         self._same_offset = -1
+        self._ahead: list[tuple[int, int, str, int]] = []
+        """Entries (hash, offset, file, number) that lead to what the scan has not reached yet."""
+        self._ahead_least = NEVER
+        """The lowest of their offsets."""
         self._missing_count = 0
         self._missing_first = -1
         self._after_gap = ""
@@ -91,6 +97,8 @@ class IndexCheck:
         """Find the entry of one key."""
         if self._same_offset != offset:
             self._drop_same()
+        if self._ahead_least < offset:
+            self._judge_ahead(offset)
         cursor, log_start = self._cursor, self._log.start
         while True:
             entry = cursor.entry
@@ -111,8 +119,21 @@ class IndexCheck:
                 self._miss(offset)
                 return
             else:
-                self._judge(entry.key_hash, entry.physical_offset, cursor.name, cursor.number)
+                here = entry.key_hash, entry.physical_offset, cursor.name, cursor.number
+                if entry.physical_offset > offset and len(self._ahead) < AHEAD_COUNT_MAX:
+                    self._ahead.append(here)
+                    self._ahead_least = min(self._ahead_least, entry.physical_offset)
+                else:
+                    self._judge(*here)
                 cursor.advance()
+
+    def _judge_ahead(self, end: int) -> None:
+        """Judge entries that lead below ``end``, up to which all damage of the log is known."""
+        for entry in self._ahead:
+            if entry[1] < end:
+                self._judge(*entry)
+        self._ahead = [entry for entry in self._ahead if entry[1] >= end]
+        self._ahead_least = min((entry[1] for entry in self._ahead), default=NEVER)
 
     def _check_elapsed(self, time: int) -> None:
         """Judge the seconds of an entry; the first of a file counts from the file before it."""
@@ -224,8 +245,9 @@ class IndexCheck:
 
     def finish(self) -> None:
         """Look at the entries behind the last record, and report keys behind the last entry."""
-        self._at_end = True
         self._drop_same()
+        self._judge_ahead(NEVER)
+        self._at_end = True
         cursor = self._cursor
         log_start, scan_end = self._log.start, self._scan.end
         limit = self._log.end if self._log.has_grown() else NEVER
