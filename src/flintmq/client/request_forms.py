@@ -5,7 +5,7 @@ This is for clients that write JSON and sign nothing (`ClientInstance.has_repeat
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from flintmq.format.wire.command import Command, encode_header
 from flintmq.format.wire.frame import FRAME_SIZE_MAX, encode_json_prefix
@@ -13,6 +13,20 @@ from flintmq.remoting import EncodedRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+_KindT = TypeVar("_KindT")
+_T = TypeVar("_T")
+
+KNOWN_COUNT_MAX: Final = 4096
+"""Kinds of requests that a table remembers; one more, and the table begins anew."""
+
+
+def remember(table: dict[_KindT, _T], kind: _KindT, known: _T) -> _T:
+    """Put what repeats in requests of a kind into a table, and return it."""
+    if len(table) >= KNOWN_COUNT_MAX:
+        table.clear()
+    table[kind] = known
+    return known
 
 
 class RequestForm(NamedTuple):

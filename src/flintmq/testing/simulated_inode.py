@@ -75,9 +75,13 @@ class Inode:
     def sync(self) -> bool:
         """Write everything back; return whether there was anything to write."""
         changed = self.write_back()
+        self._keep_size_and_blocks()
+        return changed
+
+    def _keep_size_and_blocks(self) -> None:
+        """Have a power failure leave the size and the blocks as they are now."""
         self.sizes.clear()
         self._durably_reserved = self.reserved.copy()
-        return changed
 
     def drop(self) -> None:
         """Fail to write back: what is dirty now will be taken for clean from here on."""
@@ -109,10 +113,8 @@ class Inode:
         count = _page_count(len(content))
         other.reserved = {page for page in self._durably_reserved if page < count}
         other.reserved.update(page for page in range(count) if other._page(page).strip(b"\0"))
-        # As a sync would leave it.
         other.durable = content
-        other.sizes.clear()
-        other._durably_reserved = other.reserved.copy()
+        other._keep_size_and_blocks()
         return other
 
     def _page(self, page: int) -> bytes:

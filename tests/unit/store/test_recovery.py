@@ -52,6 +52,11 @@ def filled(files: SimulatedFiles, *, cleanly: bool, count: int = 30) -> Simulate
     """Return the files of a store with messages, stopped or killed."""
     store = open_store(files)
     put_some(store, count)
+    return ended(store, files, cleanly=cleanly)
+
+
+def ended(store: MessageStore, files: SimulatedFiles, *, cleanly: bool) -> SimulatedFiles:
+    """Return the files of a store that was stopped or killed."""
     if cleanly:
         store.close()
         return files
@@ -569,12 +574,7 @@ def test_a_queue_beside_the_extension_of_another_life_gets_its_own(
         store = open_store(files, enable_consume_queue_ext=True)
         for number in range(12):
             store.put(message(b"%d" % number, properties={"TAGS": f"{tag}{number}"}))
-        if cleanly:
-            store.close()
-            return files
-        store.dispatch()
-        store.checkpoint()
-        return files.process_crash_image()
+        return ended(store, files, cleanly=cleanly)
 
     extension = ROOT / "consumequeue_ext" / "T" / "0" / f"{0:020d}"
     files, other = life("one"), life("two")

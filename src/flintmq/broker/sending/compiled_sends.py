@@ -111,8 +111,6 @@ class CompiledSends:
         self._has_changed = True
         self._target_table = TargetTable([])
         self._sends = np.empty((WALKED_SENDS_MAX, SEND_COLUMN_COUNT), np.int64)
-        self._chosen_alone: dict[int, _ChosenTargets] = {}
-        """Targets that were the only ones of a group: producers go from queue to queue."""
         self._known = self._tables()
         self._warm()
 
@@ -181,7 +179,8 @@ class CompiledSends:
             targets[number, queue_id] = target_number
         self._target_table = TargetTable(list(self._targets))
         self._chosen = _ChosenTargets.of(self._target_table, ())
-        self._chosen_alone = {}
+        self._chosen_alone: dict[int, _ChosenTargets] = {}
+        """Targets that were the only ones of a group: producers go from queue to queue."""
         self._result_numbers = np.full(len(self._targets), NO_TARGET, np.int64)
         self._used = np.empty(len(self._targets), np.int64)
         self._columns = self._new_columns(1)

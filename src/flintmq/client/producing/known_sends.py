@@ -5,11 +5,11 @@ Of the sends of one kind only the opaque number, the time and the properties dif
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import orjson
 
-from flintmq.client.request_forms import RequestForm
+from flintmq.client.request_forms import RequestForm, remember
 from flintmq.format.wire.headers.send import SendMessageRequestV2
 
 if TYPE_CHECKING:
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from flintmq.model.message_queue import MessageQueue
     from flintmq.remoting import EncodedRequest
 
-_T = TypeVar("_T")
-
-KNOWN_COUNT_MAX: Final = 4096
-"""Kinds of sends that are remembered; one more, and the table begins anew."""
 
 _BORN_TIMESTAMP: Final = SendMessageRequestV2.wire_name("born_timestamp")
 _PROPERTIES: Final = SendMessageRequestV2.wire_name("properties")
@@ -56,8 +52,8 @@ class KnownSends:
         kind = _kind(envelope, queue)
         known = self._fields.get(kind)
         if known is None:
-            known = envelope.header(self._group, queue).encode()
-            _remember(self._fields, kind, known)
+            header = envelope.header(self._group, queue)
+            known = remember(self._fields, kind, header.encode())
         # Replaced values stay in their places, so the order is that of any other send.
         return EncodedFields(
             known
@@ -76,7 +72,7 @@ class KnownSends:
                 numbers=[_BORN_TIMESTAMP],
                 texts=[_PROPERTIES],
             )
-            _remember(self._forms, kind, form)
+            remember(self._forms, kind, form)
         properties = orjson.dumps(envelope.properties)
         return form.fill(opaque, envelope.born_timestamp, properties, body=envelope.body)
 
@@ -93,9 +89,3 @@ def _kind(envelope: Envelope, queue: MessageQueue) -> tuple[object, ...]:
         envelope.reconsume_times,
         envelope.max_reconsume_times,
     )
-
-
-def _remember(table: dict[tuple[object, ...], _T], kind: tuple[object, ...], known: _T) -> None:
-    if len(table) >= KNOWN_COUNT_MAX:
-        table.clear()
-    table[kind] = known

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from flintmq.client.errors import NoRouteError, ResponseError
 from flintmq.client.messaging.message_decoding import pulled_messages
-from flintmq.client.request_forms import RequestForm
+from flintmq.client.request_forms import RequestForm, remember
 from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.headers.pull import PullMessageRequest, PullMessageResponse
 
@@ -28,8 +28,6 @@ SUSPEND_TIMEOUT_MS: Final = 15_000
 PULL_TIMEOUT_MS: Final = 30_000
 PULL_COUNT: Final = 32
 _OFFSET_MAX: Final = (1 << 63) - 1
-FORM_COUNT_MAX: Final = 4096
-"""Kinds of pulls that are remembered; one more, and the table begins anew."""
 
 
 class PullStatus(Enum):
@@ -229,10 +227,7 @@ class Puller:
         form = RequestForm.of(
             RequestCode.PULL_MESSAGE, fields, self._client.prepare, numbers=_VARYING
         )
-        if len(self._forms) >= FORM_COUNT_MAX:
-            self._forms.clear()
-        self._forms[kind] = form
-        return form
+        return remember(self._forms, kind, form)
 
     async def _address(self, queue: MessageQueue) -> tuple[str, bool]:
         routes = self._client.routes

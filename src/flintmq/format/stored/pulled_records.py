@@ -54,11 +54,9 @@ class PlainRecord(NamedTuple):
 
     def decode(self) -> Record:
         """Return all fields."""
-        stored, topic_at = self.stored, IPV4_BODY_AT + self.body_size
-        fields = _unpack_all(stored)
+        fields = _unpack_all(self.stored)
+        texts = (self.body, self.topic, self.properties_text)
         # A Record has its fields in the order of the layout, without the magic code.
-        properties = stored[topic_at + LENGTHS_SIZE + stored[topic_at] :]
-        texts = (stored[IPV4_BODY_AT:topic_at], self.topic, properties)
         return _new_tuple(Record, fields[:1] + fields[2:-1] + texts)
 
 

@@ -146,9 +146,7 @@ class Allocator:
         with self._changed:
             request = self._requests.get(path.name)
             if request is not None:
-                self._changed.wait_for(
-                    lambda: not request.is_open or self._closed, timeout=self._wait_seconds
-                )
+                self._wait_until_made(request, self._wait_seconds)
         if request is not None and request.region is not None:
             # Not under the lock, for which somebody may wait who must not.  One that is closed
             # meanwhile has no pages to be made ready.
@@ -204,9 +202,7 @@ class Allocator:
         with self._changed:
             # Whoever asks again for a file that was late does not wait again.
             if self._late is not request or self._may_wait:
-                self._changed.wait_for(
-                    lambda: not request.is_open or self._closed, timeout=wait_seconds
-                )
+                self._wait_until_made(request, wait_seconds)
             if request.error is not None:
                 raise request.error.with_traceback(None)
             if self._requests.get(request.path.name) is not request:
@@ -218,6 +214,10 @@ class Allocator:
                 self._late = request
                 logger.warning("file not made in time: file=%s", request.path)
             return request.region
+
+    def _wait_until_made(self, request: _Request, seconds: float) -> None:
+        """Wait until a file is there or cannot be made; the caller holds the lock."""
+        self._changed.wait_for(lambda: not request.is_open or self._closed, timeout=seconds)
 
     def allocate_once(self) -> bool:
         """Make one file that was asked for, the first of them; return False when there is none."""
