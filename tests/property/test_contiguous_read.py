@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from flintmq.format.stored.consume_queue import PRE_BLANK_SIZE, UNIT
 from flintmq.kernels.background_load import LoadOnDemand
-from flintmq.kernels.checked_access import checked_copy, checked_loader
-from flintmq.kernels.queue_reads import NOT_CONTIGUOUS, copy_records, find_pieces
+from flintmq.kernels.checked_access import checked_bytes_at, checked_copy, checked_loader
+from flintmq.kernels.queue_reads import NOT_CONTIGUOUS, READ_SIZE, copy_records, find_pieces
 from flintmq.store.message_store import MessageStore
 from flintmq.store.reading import store_reader as reading
+from flintmq.store.reading.compiled_copies import ALL_COPIED_SIZE_MAX
 from flintmq.store.reading.compiled_read import CompiledRead
 from flintmq.store.reading.contiguous_read import read_contiguous
-from flintmq.store.results import GetResult
+from flintmq.store.results import CopiedMessages, GetResult, WantedMessages
 from tests.kits.store.store_kit import batch, message, open_store
 
 ENGINES: Final = [None, CompiledRead()]
@@ -162,16 +163,25 @@ def test_a_stretch_is_what_a_read_record_by_record_brings(
             low, high = at_once["bounds"]
             assert (inside is not None) == (low <= offset < high)
             assert inside is None or facts(inside) == at_once
-            read = store.copy_messages("T", queue_id, offset, count)
-            if read is not None:
-                copied, _ = read
+            (copied,) = store.copy_messages([WantedMessages("T", queue_id, offset, count)])
+            if copied is not None:
                 assert engine is not None
-                assert b"".join(copied.pieces) == b"".join(at_once["messages"])
-                assert copied.message_count == len(at_once["messages"])
-                assert copied.next_begin_offset == at_once["next"]
-                assert (copied.min_offset, copied.max_offset) == at_once["bounds"]
-                assert copied.total_size == at_once["size"]
                 assert not at_once["slave"]
+                check_copy(copied, at_once)
+        # Together they are what each of them is alone.
+        wanted = [WantedMessages("T", queue_id, offset, count) for queue_id, offset, count in reads]
+        for one, copied in zip(wanted, store.copy_messages(wanted), strict=True):
+            if copied is not None:
+                check_copy(copied, one_by_one(store, *one[1:]))
+
+
+def check_copy(copied: CopiedMessages, at_once: dict[str, Any]) -> None:
+    """Check that a copy is what a read has brought."""
+    assert b"".join(copied.pieces) == b"".join(at_once["messages"])
+    assert copied.message_count == len(at_once["messages"])
+    assert copied.next_begin_offset == at_once["next"]
+    assert (copied.min_offset, copied.max_offset) == at_once["bounds"]
+    assert copied.total_size == at_once["size"]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -195,13 +205,42 @@ def test_plain_messages_are_copied_by_machine_code_alone() -> None:
     with open_store() as store:
         fill(store, [(number % 2, 7, 1) for number in range(20)])
         use_engine(store, None)
-        assert store.copy_messages("T", 0, 0, 32) is None
+        plain, absent = WantedMessages("T", 0, 2, 32), WantedMessages("T", 0, 10, 32)
+        assert store.copy_messages([plain]) == [None]
         use_engine(store, CompiledRead())
-        read = store.copy_messages("T", 0, 2, 32)
-        assert read is not None
-        copied, _ = read
+        nothing, copied, again = store.copy_messages([absent, plain, plain])
+        assert nothing is None
+        assert copied is not None
+        assert again is not None
         assert (copied.message_count, copied.next_begin_offset, copied.max_offset) == (8, 10, 10)
-        assert store.copy_messages("T", 0, 10, 32) is None
+        assert bytes(copied.pieces[0]) == bytes(again.pieces[0])
+
+
+def test_what_is_copied_together_has_a_bound() -> None:
+    """Pulls of a turn that ask for more are read one by one."""
+    with open_store(commit_log_file_size=1 << 20, max_message_size=1 << 16) as store:
+        use_engine(store, CompiledRead())
+        fill(store, [(0, 3000, 1)] * 32)
+        wanted = [WantedMessages("T", 0, 0, 32)] * 40
+        copies = store.copy_messages(wanted)
+        sizes = [0 if copied is None else copied.total_size for copied in copies]
+        assert sum(sizes) <= ALL_COPIED_SIZE_MAX < sum(sizes) + max(sizes)
+        fill(store, [(1, 15000, 1)] * 20)
+        assert store.copy_messages([WantedMessages("T", 1, 0, 32)]) == [None]
+        assert store.copy_messages([WantedMessages("T", 1, 0, 10)]) != [None]
+
+
+def test_copies_go_over_the_edge_of_log_files() -> None:
+    """Reads of one turn may lie in different files; one that lies in two is read one by one."""
+    with open_store(commit_log_file_size=4096) as store:
+        use_engine(store, CompiledRead())
+        fill(store, [(0, 300, 1)] * 40)
+        wanted = [WantedMessages("T", 0, offset, 2) for offset in range(38)]
+        copies = store.copy_messages(wanted)
+        assert 0 < sum(copied is None for copied in copies) < 10
+        for one, copied in zip(wanted, copies, strict=True):
+            if copied is not None:
+                check_copy(copied, one_by_one(store, *one[1:]))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -283,8 +322,10 @@ def test_machine_code_reads_nothing_outside_of_what_it_was_given(
     copied = []
     for copy in (checked(copy_records), copy_records):
         target = np.zeros(room, np.uint8)
-        size = copy(arrays[0], count, len(fuzzed), arrays[1], log_start, lowest, 1 << 20, target)
-        copied.append((size, target.tobytes()))
+        given = addressed(units, count, len(fuzzed), bytes(log), log_size, log_start)
+        reads = np.array([[*given, 0, 0]], np.int64)
+        copy(reads, lowest, 1 << 20, target)
+        copied.append((int(reads[0, READ_SIZE]), target.tobytes()))
     assert copied[0] == copied[1]
     number, (all_size, *ranges) = found[0][0], found[0][1] or [0]
     if number >= 0 and all_size <= room:
@@ -296,14 +337,31 @@ def test_machine_code_reads_nothing_outside_of_what_it_was_given(
         assert copied[0][0] == NOT_CONTIGUOUS
 
 
-def checked(kernel: Callable[..., int]) -> Callable[..., int]:
+KEPT: Final[dict[bytes, Any]] = {}
+"""What addresses lead to; the last few."""
+
+
+def addressed(
+    units: bytes, count: int, seen_count: int, log: bytes, log_size: int, log_start: int
+) -> tuple[int, ...]:
+    """Return what a kernel is given of a read, with addresses of the bytes."""
+    KEPT.clear()
+    KEPT[units], KEPT[log] = (np.frombuffer(data, np.uint8) for data in (units, log))
+    return (
+        *(KEPT[units].ctypes.data, count, seen_count),
+        *(KEPT[log].ctypes.data, log_size, log_start),
+    )
+
+
+def checked(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Return the Python function that a kernel is written as, with loads that look at bounds."""
     python: FunctionType = kernel.py_func  # type: ignore[attr-defined]
     accesses: dict[str, Any] = {
         "load_int": checked_loader(32, "big", is_signed=True),
         "load_long": checked_loader(64, "big", is_signed=True),
         "copy_bytes": checked_copy,
+        "bytes_at": checked_bytes_at,
     }
-    for name in {"_find_record", "_lies_below"} & set(python.__code__.co_names):
+    for name in {"_find_record", "_lies_below", "_copy_records"} & set(python.__code__.co_names):
         accesses[name] = checked(python.__globals__[name])
     return FunctionType(python.__code__, {**python.__globals__, **accesses})

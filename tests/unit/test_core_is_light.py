@@ -20,6 +20,7 @@ import flintmq
 of_the_extra_fast = {
     "flintmq.store.append_group.compiled_encoder",
     "flintmq.offline.salvaging.moved_records",
+    "flintmq.store.reading.compiled_copies",
     "flintmq.store.reading.compiled_read",
     "flintmq.store.recovery.bulk_records",
     "flintmq.broker.sending.compiled_answers",

@@ -5,6 +5,7 @@ these.  That is slow and good for one thing: whatever a kernel would do outside 
 it was given is found.
 """
 
+import ctypes
 from collections.abc import Callable
 
 import numpy as np
@@ -43,6 +44,14 @@ def checked_copy(target: _Bytes, to: int, source: _Bytes, start: int, size: int)
     _check(target, to, size)
     _check(source, start, size)
     target[to : to + size] = source[start : start + size]
+
+
+def checked_bytes_at(address: int, size: int) -> _Bytes:
+    """Return the bytes at an address of this process; an array knows its bounds."""
+    if size < 0:
+        raise IndexError(f"{size} bytes at an address")
+    view = memoryview((ctypes.c_uint8 * int(size)).from_address(int(address))).cast("B")
+    return np.frombuffer(view, np.uint8)
 
 
 def count_trailing_zeros(word: np.uint64) -> int:

@@ -11,12 +11,14 @@ from typing import Any, Final, Literal, ParamSpec, TypeVar, cast
 import numba
 import numpy as np
 import numpy.typing as npt
+from numba import carray  # type: ignore[attr-defined]
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from flintmq.kernels.cache import KernelCache
 from flintmq.kernels.cache_directory import cache_directory
 from flintmq.kernels.checked_access import (
+    checked_bytes_at,
     checked_copy,
     checked_loader,
     checked_storer,
@@ -153,6 +155,38 @@ copy_bytes: Final = cast(
     checked_copy if _IS_CHECKED else intrinsic(_copy),
 )
 """Copy to an array and an index in it, from an array and an index in it, so many bytes."""
+
+
+def _pointer(context: Any, address: Any) -> Any:
+    pointer: Any = types.CPointer(types.uint8)  # type: ignore[no-untyped-call]
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(pointer))
+
+    return pointer(types.int64), generate
+
+
+_as_pointer: Final = cast(Callable[[int], Any], intrinsic(_pointer))
+
+
+@inlined
+def _bytes_at(address: int, size: int) -> Bytes:
+    array: Bytes = carray(_as_pointer(address), (size,))
+    return array
+
+
+bytes_at: Final = checked_bytes_at if _IS_CHECKED else _bytes_at
+"""So many bytes at an address of this process, as an array; only to be read from.
+
+It is for tables of places in many files: a kernel can be given only so many arrays as it has
+parameters.  Whoever fills such a table keeps the files mapped while the kernel runs.
+"""
+
+
+def address_of(view: memoryview) -> int:
+    """Return where the bytes of a view are; the address is good while their map is kept."""
+    address: int = np.frombuffer(view.toreadonly(), np.uint8).__array_interface__["data"][0]
+    return address
 
 
 def _trailing_zeros(context: Any, word: Any) -> Any:

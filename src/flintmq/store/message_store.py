@@ -17,7 +17,7 @@ from flintmq.store.results import PutStatus
 from flintmq.store.upkeep.services import Service
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from types import TracebackType
 
     from flintmq.format.stored.record import Record
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from flintmq.store.reading.message_filter import MessageFilter
     from flintmq.store.reading.store_reader import QueryResult
     from flintmq.store.recovery.recovery_progress import RecoveryProgress
-    from flintmq.store.results import CopiedMessages, GetResult, PutResult
+    from flintmq.store.results import CopiedMessages, GetResult, PutResult, WantedMessages
     from flintmq.store.upkeep.queue_cleaning import ForgottenQueues, TopicsKnown
 
 logger = logging.getLogger(__name__)
@@ -302,24 +302,15 @@ class MessageStore:
             self.statistics.record_get(0, int((self.clock.monotonic() - began) * 1_000_000))
         return result
 
-    def copy_messages(
-        self, topic: str, queue_id: int, offset: int, count_max: int
-    ) -> tuple[CopiedMessages, int] | None:
-        """Return copies of plain messages of a queue, and the microseconds that it took.
+    def copy_messages(self, wanted: Sequence[WantedMessages]) -> list[CopiedMessages | None]:
+        """Return copies of plain messages of queues, good until the next ones are asked for.
 
-        The copies are good until the next read of the store.  None, and not counted, where
-        `get_messages` has to look for them.
+        None for each where `get_messages` has to look for them.  Whoever uses a copy counts it.
         """
         self._catch_up()
         if self._closed or not self.flags.readable:
-            return None
-        began = self.clock.monotonic()
-        copied = self.reader.copy_existing(topic, queue_id, offset, count_max)
-        if copied is None:
-            return None
-        micros = int((self.clock.monotonic() - began) * 1_000_000)
-        self.statistics.record_get(copied.message_count, micros)
-        return copied, micros
+            return [None] * len(wanted)
+        return self.reader.copy_existing(wanted)
 
     def ends_at(self, topic: str, queue_id: int, offset: int) -> bool:
         """Return whether a queue has messages up to ``offset`` and none there.

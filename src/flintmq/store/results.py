@@ -151,8 +151,17 @@ class GetStatus(Enum):
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
 
 
+class WantedMessages(NamedTuple):
+    """Messages of a queue that somebody asks for."""
+
+    topic: str
+    queue_id: int
+    offset: int
+    count_max: int
+
+
 class CopiedMessages(NamedTuple):
-    """Messages of one queue that were copied; the copy is good until the next read of the store."""
+    """Messages of one queue that were copied; the copy is good until others are copied."""
 
     message_count: int
     total_size: int

@@ -36,16 +36,17 @@ from flintmq.format.wire.remoting_errors import LocalProtocolError
 from flintmq.kernels.background_load import LoadOnDemand
 from flintmq.remoting import RefusedError
 from flintmq.remoting.processors import send_answer
-from flintmq.store.results import GetStatus
+from flintmq.store.results import GetStatus, WantedMessages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from flintmq.broker.context import BrokerContext
-    from flintmq.broker.pulling.compiled_pulls import CompiledPulls
+    from flintmq.broker.pulling.compiled_pulls import CompiledPulls, WalkedPull
     from flintmq.model.subscription import Subscription
     from flintmq.remoting import Answer, ReceivedRequest
     from flintmq.remoting.request_table import RequestSource
+    from flintmq.store.results import CopiedMessages
 
 KNOWN_PULL_COUNT_MAX: Final = 8192
 """Kinds of pulls that are remembered; clients can make up as many as they like."""
@@ -186,9 +187,11 @@ class PullFastPath:
         if compiled is None or compiled.is_empty:
             return [0] * len(reads)
         pulls, handled = compiled.walk([data for _, data in reads])
+        copies, micros = self._copy(pulls)
         context = self._context
-        stopped_read, size_left = -1, ANSWERED_SIZE_MAX
-        for known, read, at, opaque, is_binary, offset, commit_offset in pulls:
+        stopped_read, size_left, found_count = -1, ANSWERED_SIZE_MAX, 0
+        for pull, copied in zip(pulls, copies, strict=True):
+            known, read, at, opaque, is_binary, offset, commit_offset = pull
             if read == stopped_read:
                 continue
             connection = reads[read][0]
@@ -198,9 +201,11 @@ class PullFastPath:
                 and connection.has_room
                 and (not known.is_registered or self._is_still_registered(known))
             ):
-                is_held = not is_binary and self._hold(known, connection, opaque, offset)
-                if not is_held:
-                    frame = self._copy(known, opaque, offset, is_binary=is_binary)
+                if copied is not None:
+                    frame = self._copied_frame(pull, copied, micros)
+                    found_count += frame is not None
+                elif is_binary or not (is_held := self._hold(known, connection, opaque, offset)):
+                    frame = self._pull(known, opaque, offset, is_binary=is_binary)
             if frame is None and not is_held:
                 handled[read], stopped_read = at, read
                 continue
@@ -210,6 +215,8 @@ class PullFastPath:
                 context.fetched.note(known.group, known.topic, known.queue_id, offset)
                 connection.send(frame)
                 size_left -= len(frame)
+        if found_count:
+            context.latencies.note(_PULL, _SUCCESS, context.latencies.began, found_count)
         for (connection, _), size in zip(reads, handled, strict=True):
             connection.pull_reads = OFFERED_READS if size else connection.pull_reads - 1
         return handled
@@ -335,31 +342,47 @@ class PullFastPath:
             context.latencies.note(_PULL, code, context.latencies.began)
         return frame
 
-    def _copy(self, known: KnownPull, opaque: int, offset: int, *, is_binary: bool) -> bytes | None:
-        """Return what `_pull` does; by machine code where the messages are plain."""
-        admitted, context = known.admitted, self._context
-        found = None
-        if admitted.message_filter is None:
-            store = context.store
-            found = store.copy_messages(known.topic, known.queue_id, offset, known.count_max)
-        if found is None:
-            return self._pull(known, opaque, offset, is_binary=is_binary)
-        copied, micros = found
-        suggested = admitted.group.broker_id if context.config.slave_read else 0
+    def _copy(self, pulls: Sequence[WalkedPull]) -> tuple[list[CopiedMessages | None], int]:
+        """Return copies of what pulls ask for, by machine code, and how long one of them took.
+
+        None for what is not plain, is filtered, or is not there; the time is in microseconds.
+        """
+        context, now = self._context, self._context.clock.monotonic
+        if not pulls:
+            return [], 0
+        began = now()
+        # What is filtered is read one by one, so none of it is asked for.
+        wanted = [
+            WantedMessages(
+                known.topic,
+                known.queue_id,
+                offset,
+                known.count_max if known.admitted.message_filter is None else 0,
+            )
+            for known, _, _, _, _, offset, _ in pulls
+        ]
+        copies = context.store.copy_messages(wanted)
+        return copies, int((now() - began) * 1_000_000 / len(pulls))
+
+    def _copied_frame(self, pull: WalkedPull, copied: CopiedMessages, micros: int) -> bytes | None:
+        """Return the answer with messages that were copied; None if no frame can hold it."""
+        context, known = self._context, pull.known
+        suggested = known.admitted.group.broker_id if context.config.slave_read else 0
         try:
             frame = encode_pulled_answer(
-                opaque, copied, _SUCCESS, _FOUND_REMARK, suggested, is_binary=is_binary
+                pull.opaque, copied, _SUCCESS, _FOUND_REMARK, suggested, is_binary=pull.is_binary
             )
         except LocalProtocolError:
-            return None  # No frame can hold it; the processor says so.
+            return None  # The processor says so.
+        count = copied.message_count
+        context.store.statistics.record_get(count, micros)
         context.statistics.add_get(
             known.got_queue,
-            copied.message_count,
+            count,
             copied.total_size,
             next_offset=copied.next_begin_offset,
             micros=micros,
         )
-        context.latencies.note(_PULL, _SUCCESS, context.latencies.began)
         return frame
 
     def _note_held(self, held: HeldRequest, code: int) -> None:

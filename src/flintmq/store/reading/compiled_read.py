@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from flintmq.format.stored.consume_queue import UNIT, UNIT_SIZE
-from flintmq.kernels.queue_reads import copy_records, find_pieces
+from flintmq.kernels.queue_reads import find_pieces
+from flintmq.store.reading.compiled_copies import CompiledCopies
 from flintmq.store.reading.contiguous_read import CONTIGUOUS_COUNT_MAX
 from flintmq.store.results import GetResult, GetStatus
 
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
 _BYTE: Final = np.dtype(np.uint8)
 
-COPIED_SIZE_MAX: Final = 256 << 10
-"""Bytes of the messages of one pull that are copied: what RocketMQ's settings allow by default."""
-
 
 class CompiledRead:
     """Reads queues by machine code; loaded and ready."""
@@ -36,58 +34,7 @@ class CompiledRead:
         self._pieces = np.empty(1 + 2 * CONTIGUOUS_COUNT_MAX, np.int64)
         nothing = np.frombuffer(b"\0", _BYTE)
         find_pieces(nothing, 0, 0, nothing, 0, 0, 0, self._pieces)
-        copied = bytearray(COPIED_SIZE_MAX)
-        self._copied, self._copied_view = np.frombuffer(copied, _BYTE), memoryview(copied)
-        copy_records(nothing, 0, 0, nothing, 0, 0, 0, self._copied)
-
-    def copy(
-        self,
-        queue: StoredQueue,
-        offset: int,
-        count_max: int,
-        *,
-        config: StoreConfig,
-        log: CommitLog,
-        hot_size: int,
-        cold_reads: ColdReads,
-    ) -> tuple[int, memoryview] | None:
-        """Return how many messages `read` would bring and a copy of them, good until the next one.
-
-        None if they are not plain, if the disk would have to be waited for, or for larger ones.
-        """
-        count = min(count_max, config.transfer_count_in_memory_max)
-        found = queue.units_from(offset) if 0 < count <= CONTIGUOUS_COUNT_MAX else None
-        if found is None:
-            return None
-        file, position, units_end = found
-        try:
-            seen_count = min(count + 1, (units_end - position) // UNIT_SIZE)
-            count = min(count, seen_count)
-            behind_count = queue.max_offset - offset
-            if not cold_reads.are_ready(file, position, count, behind_count=behind_count):
-                return None
-            readable_end, units = log.readable_end, file.view
-            (first, _, _) = UNIT.unpack_from(units, position)
-            held = log.files.find(first)
-            if held is None or not held.hold():
-                return None
-            try:
-                log_size = max(min(held.readable, readable_end - held.first_offset), 0)
-                size = copy_records(
-                    np.frombuffer(units.toreadonly(), _BYTE, seen_count * UNIT_SIZE, position),
-                    count,
-                    seen_count,
-                    np.frombuffer(held.view.toreadonly(), _BYTE, log_size),
-                    held.first_offset,
-                    max(0, readable_end - hot_size),
-                    config.transfer_bytes_in_memory_max,
-                    self._copied,
-                )
-            finally:
-                held.release()
-        finally:
-            file.release()
-        return None if size < 0 else (count, self._copied_view[:size])
+        self.copies = CompiledCopies()
 
     def read(
         self,

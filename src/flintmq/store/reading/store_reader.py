@@ -21,10 +21,10 @@ from flintmq.store.reading.held_log import HeldLog, TransferLimits
 from flintmq.store.reading.message_filter import SCAN_COUNT_MAX
 from flintmq.store.reading.read_engines import read_loader
 from flintmq.store.reading.time_search import nearest_offset
-from flintmq.store.results import CopiedMessages, GetResult, GetStatus
+from flintmq.store.results import GetResult, GetStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from flintmq.model.steps import Steps
     from flintmq.store.config import StoreConfig
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from flintmq.store.log.commit_log import CommitLog
     from flintmq.store.reading.cold_reads import ColdRange
     from flintmq.store.reading.message_filter import MessageFilter
+    from flintmq.store.results import CopiedMessages, WantedMessages
     from flintmq.store.views.key_index import KeyIndex
     from flintmq.store.views.queue_table import QueueTable, StoredQueue
 
@@ -173,35 +174,21 @@ class StoreReader:
                 return found
         return self._read_from(queue, offset, count_max, message_filter, least, end, only_resident)
 
-    def copy_existing(
-        self, topic: str, queue_id: int, offset: int, count_max: int
-    ) -> CopiedMessages | None:
-        """Return copies of plain messages at ``offset`` of a queue, by machine code.
+    def copy_existing(self, wanted: Sequence[WantedMessages]) -> list[CopiedMessages | None]:
+        """Return copies of plain messages of queues, by machine code, good until the next ones.
 
-        None where `get_existing` has to say what is there, if anything.
+        None for each where `get_existing` has to say what is there, if anything.
         """
         engine = self._engine.loaded
-        queue = self._queues.get(topic, queue_id)
-        if engine is None or queue is None or self._config.enable_lmq:
-            return None
-        least, end = queue.min_offset, queue.max_offset
-        if not least <= offset < end:
-            return None
-        copied = engine.copy(
-            queue,
-            offset,
-            count_max,
+        if engine is None or self._config.enable_lmq:
+            return [None] * len(wanted)
+        return engine.copies.copy(
+            wanted,
+            queues=self._queues,
             config=self._config,
             log=self._log,
             hot_size=self._hot_size,
             cold_reads=self.cold_reads,
-        )
-        if copied is None:
-            return None
-        count, data = copied
-        # NamedTuple's own constructor takes twice the time of the tuple's.
-        return tuple.__new__(
-            CopiedMessages, (count, len(data), (data,), offset + count, least, end)
         )
 
     def cold_ranges(
