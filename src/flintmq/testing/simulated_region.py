@@ -59,6 +59,7 @@ class SimulatedRegion:
         self._files = files
         self._inode: Inode | None = inode
         self.advised: list[tuple[int, int]] = []
+        self.small_syncs = False
         """Ranges that the kernel was asked to read ahead."""
         self.prepared: list[tuple[int, int]] = []
         """Ranges that were made ready to be written."""
@@ -101,6 +102,10 @@ class SimulatedRegion:
     def advise_will_need(self, start: int, size: int) -> None:
         """Note what was asked for: everything is in memory."""
         self.advised.append((start, size))
+
+    def expect_small_syncs(self, *, expected: bool) -> None:
+        """Note what is expected: here a sync costs the same however much it writes."""
+        self.small_syncs = expected
 
     def is_resident(self, start: int, size: int) -> bool:
         """Tell that everything is in memory."""

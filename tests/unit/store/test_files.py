@@ -23,7 +23,7 @@ from flintmq.store.errors import (
     StoreLockedError,
 )
 from flintmq.store.files import local_files, local_region
-from flintmq.store.files.file_map import UNTRACKED_FROM, UntrackedMap, map_file
+from flintmq.store.files.file_map import UNTRACKED_FROM, PythonMap, UntrackedMap, map_file
 from flintmq.store.files.file_system_sync import sync_file_system
 from flintmq.store.files.interface import (
     DiskUsage,
@@ -182,6 +182,28 @@ def test_a_warm_file_is_still_zeros(place: Place) -> None:
     region.advise_will_need(5000, 1 << 30)
     assert region.view == bytes(SIZE)
     region.close()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux shows it")
+@pytest.mark.parametrize("kind", [PythonMap, UntrackedMap])
+def test_where_small_syncs_are_expected_the_kernel_keeps_single_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[PythonMap | UntrackedMap]
+) -> None:
+    monkeypatch.setattr(local_region, "map_file", kind)
+    region = LocalFiles().create(tmp_path / "file", SIZE)
+    region.expect_small_syncs(expected=True)
+    assert "rr" in flags_of_map(region.path)
+    region.expect_small_syncs(expected=False)
+    assert "rr" not in flags_of_map(region.path)
+    region.close()
+    region.expect_small_syncs(expected=True)
+
+
+def flags_of_map(path: Path) -> list[str]:
+    """Return what the kernel says of how a file is mapped into this process."""
+    _, _, of_file = Path("/proc/self/smaps").read_text().partition(str(path))
+    _, _, flags = of_file.partition("VmFlags: ")
+    return flags.partition("\n")[0].split()
 
 
 def test_a_durable_file_leaves_no_other_name(place: Place) -> None:

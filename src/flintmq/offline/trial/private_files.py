@@ -78,6 +78,9 @@ class PrivateRegion:
     def advise_will_need(self, start: int, size: int) -> None:
         """Do nothing."""
 
+    def expect_small_syncs(self, *, expected: bool) -> None:
+        """Do nothing: there is no disk behind this."""
+
     def is_resident(self, start: int, size: int) -> bool:
         """Tell that everything is in memory."""
         return True

@@ -34,8 +34,8 @@ class FileMap(Protocol):
         """Where it is mapped; only for maps that may be written."""
         ...
 
-    def advise_will_need(self, start: int, size: int) -> None:
-        """Ask the kernel to read a range ahead that begins with a page."""
+    def advise(self, start: int, size: int, advice: int) -> None:
+        """Tell the kernel how a range will be used that begins with a page."""
         ...
 
     def close(self) -> None:
@@ -82,9 +82,9 @@ class PythonMap:
             self._address = address_of(self._map)
         return self._address
 
-    def advise_will_need(self, start: int, size: int) -> None:
-        """Ask the kernel to read a range ahead."""
-        self._map.madvise(mmap.MADV_WILLNEED, start, size)
+    def advise(self, start: int, size: int, advice: int) -> None:
+        """Tell the kernel how a range will be used."""
+        self._map.madvise(advice, start, size)
 
     def close(self) -> None:
         """Release the view and unmap the file."""
@@ -111,9 +111,9 @@ class UntrackedMap:
         view = memoryview(array).cast("B")
         self.view = view.toreadonly() if read_only else view
 
-    def advise_will_need(self, start: int, size: int) -> None:
-        """Ask the kernel to read a range ahead."""
-        self._advise(self.address + start, size, mmap.MADV_WILLNEED)
+    def advise(self, start: int, size: int, advice: int) -> None:
+        """Tell the kernel how a range will be used."""
+        self._advise(self.address + start, size, advice)
 
     def close(self) -> None:
         """Release the view; that of the last reader unmaps the file."""

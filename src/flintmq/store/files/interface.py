@@ -102,6 +102,15 @@ class MappedRegion(Protocol):
         """Ask the kernel to read a range ahead; nothing is promised."""
         ...
 
+    def expect_small_syncs(self, *, expected: bool) -> None:
+        """Tell the kernel whether small pieces will be written, each with a sync of its own.
+
+        Linux may keep up to 2 MiB of a growing file in one piece, and a sync writes the whole of a
+        piece of which a byte has changed.  Where small syncs are expected it keeps single pages.
+        Nothing is promised.
+        """
+        ...
+
     def is_resident(self, start: int, size: int) -> bool:
         """Whether a range is in memory, so that the view can be read without the disk.
 

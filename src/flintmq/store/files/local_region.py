@@ -1,5 +1,6 @@
 """One mapped file of the machine's file system."""
 
+import contextlib
 import errno
 import mmap
 import os
@@ -150,7 +151,15 @@ class LocalRegion:
         if self._map is None or end <= start:
             return
         with TypedErrors(self.path, "advise"):
-            self._map.advise_will_need(start, end - start)
+            self._map.advise(start, end - start, mmap.MADV_WILLNEED)
+
+    def expect_small_syncs(self, *, expected: bool) -> None:
+        """Have the kernel keep single pages, not large pieces that a sync writes whole."""
+        if self._map is None or self.read_only:
+            return
+        # Random access is what ends reading ahead, and with it the large pieces.
+        with contextlib.suppress(OSError):
+            self._map.advise(0, self.size, mmap.MADV_RANDOM if expected else mmap.MADV_NORMAL)
 
     def is_resident(self, start: int, size: int) -> bool:
         """Whether a range is in memory, so that the view can be read without the disk."""
