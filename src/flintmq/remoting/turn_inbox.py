@@ -18,6 +18,7 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
+from flintmq.remoting.active_wait import ActiveWait
 from flintmq.remoting.request_table import RequestSource
 from flintmq.remoting.unfinished_reads import UnfinishedReads, UnfinishedSource
 
@@ -114,9 +115,11 @@ class InboxOwner(Protocol):
 class TurnInbox:
     """Keeps the reads of a turn of the loop, and has them handled at its end."""
 
-    def __init__(self, owner: InboxOwner) -> None:
+    def __init__(self, owner: InboxOwner, *, active_wait_s: float = 0.0) -> None:
+        """Describe the inbox; ``active_wait_s`` is how long it may wait for a quick client."""
         self._owner = owner
         self._loop = asyncio.get_running_loop()
+        self._active_wait = ActiveWait(self._loop, active_wait_s)
         self._reads: list[tuple[ReadSource, bytes]] = []
         self._paused: list[ReadSource] = []
         """Connections that are not read from before those reads are handled."""
@@ -145,10 +148,12 @@ class TurnInbox:
                 and len(data) < LARGE_READ_SIZE
                 and not self._unfinished
             ):
+                self._active_wait.came(self._last_time)
                 if len(data) <= SMALL_READ_SIZE:
                     self._handle_small(connection, data, turns)
                 else:
                     self._handle_together([(connection, data)])
+                self._active_wait.answered()
                 return
             self._handle_later()
         self._reads.append((connection, data))
@@ -181,6 +186,7 @@ class TurnInbox:
         is_alone = connection is self._last_source or now - self._last_time > CALM_S
         self._last_source, self._last_time = connection, now
         if not is_alone:
+            self._active_wait.end()
             self._crowded_turns = CROWDED_TURNS
             self._last_source = None
         return is_alone

@@ -60,6 +60,11 @@ class ServerSettings(MetricsSettings):
         "maxHalfFrameBytes", 128 << 20, minimum=16 << 20, owner=Owner.FLINTMQ
     )
     """Bytes of requests that have come in part, of all peers."""
+    active_wait_us: int = number("activeWaitMicros", 100, owner=Owner.FLINTMQ)
+    """How long a server stays awake for the next request of a client that asks one at a time.
+
+    0: it sleeps at once, as it does on a single core.
+    """
     server_worker_threads: int = number("serverWorkerThreads", 8, owner=Owner.SERVER)
     server_callback_threads: int = number("serverCallbackExecutorThreads", 0, owner=Owner.SERVER)
     server_selector_threads: int = number("serverSelectorThreads", 3, owner=Owner.SERVER)

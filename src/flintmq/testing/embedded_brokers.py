@@ -67,6 +67,8 @@ class EmbeddedBrokers:
             "namesrvAddr": self._namesrv,
             # Tests end before machine code is loaded.
             "machineCode": "false",
+            # Clients are in the same process.
+            "activeWaitMicros": "0",
             "bindAddress": BROKER_HOST,
             **self._settings,
             **changes,

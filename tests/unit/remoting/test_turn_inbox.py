@@ -11,7 +11,7 @@ import pytest
 from flintmq.format.wire.codes import RequestCode
 from flintmq.format.wire.command import Command, encode_command
 from flintmq.format.wire.frame import FrameDecoder, encode_frame
-from flintmq.remoting import Answer, Connection, RemotingServer, Request
+from flintmq.remoting import Answer, Connection, RemotingServer, Request, active_wait
 from flintmq.remoting import turn_inbox as module
 from flintmq.remoting.fair_turns import FairTurns
 from flintmq.remoting.limits import Limits
@@ -54,7 +54,12 @@ class Here:
     """A server with an inbox and some connections that are fed by hand."""
 
     def __init__(
-        self, count: int, *, turns: bool = False, reads: ReadHandler | None = None
+        self,
+        count: int,
+        *,
+        turns: bool = False,
+        reads: ReadHandler | None = None,
+        active_wait_s: float = 0.0,
     ) -> None:
         self.bulk = Gathering()
         self.processed: list[bytes] = []
@@ -69,7 +74,7 @@ class Here:
         # Without turns an inbox keeps all reads.
         self.clock = 0.0
         server.turns = FairTurns(now=lambda: self.clock) if turns else None
-        server.inbox = self.inbox = TurnInbox(server)
+        server.inbox = self.inbox = TurnInbox(server, active_wait_s=active_wait_s)
         self.connections = [Connection(server) for _ in range(count)]
         self.transports = [
             MemoryTransport(one, 5000 + number) for number, one in enumerate(self.connections)
@@ -481,3 +486,24 @@ async def test_few_that_are_new_are_gathered_with_the_others(count: int) -> None
         here.feed(number, b"%d" % number)
     here.inbox.handle()
     assert here.bulk.groups[1:] == [[b"%d" % number for number in range(count + 1)]]
+
+
+async def test_a_client_that_asks_one_at_a_time_keeps_the_loop_awake_until_another_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(active_wait, "_core_count", lambda: 2)
+    here = Here(2, turns=True, active_wait_s=3600)
+    ready: list[object] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            asyncio.get_running_loop(), "call_soon", lambda call, *_: ready.append(call)
+        )
+        for number in range(active_wait.QUICK_COUNT + 1):
+            assert not ready, number
+            here.feed(0, b"a")
+        (stay,) = ready
+        here.feed(1, b"b")
+        ready.clear()
+        assert callable(stay)
+        stay()
+        assert not ready
