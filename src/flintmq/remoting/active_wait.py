@@ -4,8 +4,8 @@ A client that sends one message at a time is answered in less time than the mach
 idle core to sleep and to wake it again.  So while such a client is the only busy one, the loop asks
 its sockets again and again for a fraction of a millisecond, as if it had work.  Where the next
 request does not come in that time, the loop sleeps as ever, and waits in this way again only after
-several requests that came quickly.  Nor does it wait so while other programs want its core: then it would
-take their time, which may be that of the client, and soon have to give way itself.
+several requests that came quickly.  Nor does it wait so while other programs want its core: it
+would take their time, which may be that of the client, and soon have to give way itself.
 """
 
 from __future__ import annotations
