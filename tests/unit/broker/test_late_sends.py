@@ -181,16 +181,39 @@ async def test_who_may_not_wait_does_not_overtake_those_who_do(
         # From now on nobody looks whether the file is there.
         monkeypatch.setattr(late_sends, "LOOK_MS", 1_000_000)
         sends = await send_until_late(here, files, wire)
-        files.may_make.set()
         context = here.broker.context
-        await eventually(lambda: not context.store.is_next_file_late)
         refused = await wire.send_raw("T", BODY)
         assert refused.code == ResponseCode.SYSTEM_ERROR
         assert context.refused[WAITING_SENDS] == 1
-        context.late_sends.close()
+        files.may_make.set()
+        await eventually(lambda: not context.store.is_next_file_late)
+        sends.append(asyncio.create_task(wire.send_raw("T", BODY)))
         answers = [await send for send in sends]
         offsets = [SendMessageResponse.decode(one.ext_fields).queue_offset for one in answers]
         assert offsets == list(range(2, 2 + len(sends)))
+
+
+async def test_senders_that_send_again_at_once_do_not_wait_behind_each_other_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many sends come as are answered, so that those that wait never become fewer."""
+    async with slow_site(tmp_path, mappedFileSizeCommitLog=str(4 << 20)) as (here, files):
+        files.may_make.clear()
+        late, store = here.broker.context.late_sends, here.broker.context.store
+        # From now on nobody looks whether the file is there.
+        monkeypatch.setattr(late_sends, "LOOK_MS", 1_000_000)
+        wires = [await here.client() for _ in range(5)]
+        sends = [asyncio.create_task(wire.send_raw("T", BODY)) for wire in wires * 10]
+        await eventually(lambda: late.count == len(sends))
+        files.may_make.set()
+        await eventually(lambda: not store.is_next_file_late)
+        while before := late.count:
+            sends.append(asyncio.create_task(wires[0].send_raw("T", BODY)))
+            await eventually(lambda: late.count != before)
+            assert late.count in (before + 1 - late_sends.TRIED_COUNT, 0)
+        answers = [await send for send in sends]
+        assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
+        assert store.max_offset_in_queue("T", 0) == len(sends)
 
 
 async def test_large_batches_behind_a_late_file_do_not_wait_for_it_one_after_the_other(

@@ -105,11 +105,11 @@ class SendProcessor:
         late = self._context.late_sends
         header = request.header
         try:
-            if late.count and not late.is_retrying:
+            if late.count and not late.is_retrying and not late.try_some():
                 check_disk(self._context)
                 if self._hold(request, prepared):
                     return None
-                # The file may be there by now, but stored at once it would overtake the others.
+                # Stored at once it would overtake the others.
                 self._context.refused.note(WAITING_SENDS)
                 return self._answer(_too_many_wait(), header.topic, header.queue_id)
             admitted = admit_send(self._context, header)

@@ -24,6 +24,12 @@ SIZE_MAX: Final = 64 << 20
 LOOK_MS: Final = 5
 RETRY_MS: Final = 4
 """How long sends that waited may take of one turn of the loop."""
+TRIED_COUNT: Final = 4
+"""Sends that waited of which each send that comes later has some tried before it waits itself.
+
+With more than one they become fewer, however fast others come.  Otherwise senders that send again
+as soon as they are answered would wait behind each other for as long as they send.
+"""
 
 
 class LateSend(NamedTuple):
@@ -87,13 +93,28 @@ class LateSends:
         began = self._now()
         while self.waiting:
             now = self._now()
-            is_late = self._store.is_next_file_late and now < self.waiting[0].deadline
-            if is_late or now - began >= RETRY_MS / 1000:
+            if self._is_late(now) or now - began >= RETRY_MS / 1000:
                 break
             if not self._retry_first(may_wait_on=now < self.waiting[0].deadline):
                 break
         self._dispatch()
         self._look_later()
+
+    def try_some(self) -> bool:
+        """Try some of those that wait, if their file is there; return whether none waits any more.
+
+        Whoever comes while others wait calls this first.
+        """
+        for _ in range(TRIED_COUNT):
+            if not self.waiting or self._is_late(self._now()):
+                break
+            if not self._retry_first(may_wait_on=self._now() < self.waiting[0].deadline):
+                break
+        return not self.waiting
+
+    def _is_late(self, now: float) -> bool:
+        """Whether the first send has to wait on for its file."""
+        return self._store.is_next_file_late and now < self.waiting[0].deadline
 
     def wait_on(self) -> bool:
         """Have the send under way, which has waited before, wait for one more file.
