@@ -113,9 +113,11 @@ class DurablePuts:
 
     def _run(self) -> None:
         self._is_scheduled = False
-        self._dispatch()
+        # The senders' turn comes first: their next messages are on the way while the queues follow.
+        # Whoever reads a queue has it brought up to date before.
         while self._ready:
             self._finish(*self._ready.popleft())
+        self._dispatch()
         while self._waiting and self._waiting[0].is_over:
             self._waiting.popleft()
 
