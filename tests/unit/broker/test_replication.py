@@ -114,6 +114,9 @@ async def test_a_slave_too_far_behind_counts_as_none() -> None:
         sent = await cluster.send("orders", bytes(2000))
         assert sent.status is SendStatus.SLAVE_NOT_AVAILABLE
         await cluster.wait_for_slaves()
+        context = cluster.broker.context
+        # The slave has it; now its master has to be told.
+        await eventually(lambda: context.slaves.can_promise(context.store.log.end_offset))
         sent = await cluster.send("orders", b"small")
         assert sent.status is SendStatus.SEND_OK
 
