@@ -23,7 +23,7 @@ from flintmq.store.errors import (
     StoreLockedError,
 )
 from flintmq.store.files import local_files, local_region
-from flintmq.store.files.file_map import UNTRACKED_FROM, UntrackedMap, map_file
+from flintmq.store.files.file_map import UNTRACKED_FROM, FileMap, UntrackedMap, map_file
 from flintmq.store.files.file_system_sync import sync_file_system
 from flintmq.store.files.interface import (
     DiskUsage,
@@ -433,6 +433,32 @@ def test_an_untracked_map_lives_as_long_as_its_last_reader(tmp_path: Path) -> No
     assert bytes(reader) == b"content"
     del reader
     assert not is_mapped()
+
+
+def is_read_ahead(path: Path) -> bool:
+    """Whether the kernel reads more of a mapped file than the page that is touched."""
+    maps = Path("/proc/self/smaps").read_text()
+    _, found, of_the_file = maps.partition(f"{path}\n")
+    assert found
+    flags = next(line for line in of_the_file.splitlines() if line.startswith("VmFlags:"))
+    return "rr" not in flags.split()
+
+
+@pytest.mark.parametrize("map_of", [map_file, UntrackedMap])
+def test_a_file_is_not_read_ahead_of_what_is_written_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, map_of: Callable[..., FileMap]
+) -> None:
+    """The first write to a page had 8 MiB behind it filled with zeros."""
+    monkeypatch.setattr(local_region, "map_file", map_of)
+    files, path = LocalFiles(), tmp_path / "file"
+    for create in (files.create, files.create_durable):
+        with closing(create(path, SIZE)):
+            assert not is_read_ahead(path)
+        with closing(files.open(path)) as opened:
+            assert is_read_ahead(path)
+            opened.reserve(4096, 8192)
+            assert not is_read_ahead(path)
+        files.remove(path)
 
 
 def test_a_reserved_file_has_its_blocks_and_an_unreserved_one_has_none(tmp_path: Path) -> None:

@@ -38,6 +38,10 @@ class FileMap(Protocol):
         """Ask the kernel to read a range ahead that begins with a page."""
         ...
 
+    def advise_random(self) -> None:
+        """Ask the kernel to read no more than the page that is touched."""
+        ...
+
     def close(self) -> None:
         """Release the view and unmap the file; BufferError if somebody still reads it.
 
@@ -86,6 +90,10 @@ class PythonMap:
         """Ask the kernel to read a range ahead."""
         self._map.madvise(mmap.MADV_WILLNEED, start, size)
 
+    def advise_random(self) -> None:
+        """Ask the kernel to read no more than the page that is touched."""
+        self._map.madvise(mmap.MADV_RANDOM)
+
     def close(self) -> None:
         """Release the view and unmap the file."""
         self.view.release()
@@ -107,6 +115,7 @@ class UntrackedMap:
         array = (ctypes.c_char * size).from_address(self.address)
         weakref.finalize(array, calls.unmap, self.address, size).atexit = False
         self._array = weakref.ref(array)
+        self._size = size
         self._advise = calls.advise
         view = memoryview(array).cast("B")
         self.view = view.toreadonly() if read_only else view
@@ -114,6 +123,10 @@ class UntrackedMap:
     def advise_will_need(self, start: int, size: int) -> None:
         """Ask the kernel to read a range ahead."""
         self._advise(self.address + start, size, mmap.MADV_WILLNEED)
+
+    def advise_random(self) -> None:
+        """Ask the kernel to read no more than the page that is touched."""
+        self._advise(self.address, self._size, mmap.MADV_RANDOM)
 
     def close(self) -> None:
         """Release the view; that of the last reader unmaps the file."""
