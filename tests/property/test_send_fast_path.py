@@ -34,7 +34,11 @@ SETTINGS: Final = {
     "maxMessageSize": "3000",
     "transactionCheckInterval": "1000000",
 }
-
+LARGER_FILES: Final = {
+    "mappedFileSizeCommitLog": str(1 << 20),
+    "mappedFileSizeConsumeQueue": str(1000 * UNIT_SIZE),
+    "maxIndexNum": "1000",
+}
 
 plain_pairs = st.sampled_from(
     [
@@ -341,3 +345,41 @@ def test_known_sends_of_several_connections_are_one_group_from_frame_to_answer(
         return counts
 
     assert run_within(check(), 60)[-1] == 3 * (5 + 7)
+
+
+@pytest.mark.parametrize(
+    ("file", "size"), [("mappedFileSizeConsumeQueue", 100 * UNIT_SIZE), ("maxIndexNum", 100)]
+)
+def test_where_a_file_ends_one_send_goes_the_ordinary_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, size: int
+) -> None:
+    """All that a turn had brought went that way, at ten times the cost."""
+    load_at_once(monkeypatch)
+    peers, each = ("127.0.0.1", "127.0.0.2"), 40
+
+    async def check() -> tuple[int, list[int]]:
+        walked = 0
+        sizes = SETTINGS | LARGER_FILES | {file: str(size)}
+        async with fed_broker(tmp_path, sizes, inbox=True, peers=peers) as fed:
+            store = fed.broker.context.store
+            append_encoded = store.append_encoded
+
+            def counted(encode: Any, store_host: bytes) -> AppendGroup | NotAppended:
+                nonlocal walked
+                stored = append_encoded(encode, store_host)
+                walked += stored.message_count if isinstance(stored, AppendGroup) else 0
+                return stored
+
+            store.append_encoded = counted  # type: ignore[method-assign]
+            for count in (1, 1, each, each, each):
+                for number in range(len(peers)):
+                    turn = [plain_send(number, b"body")] * count
+                    fed.read(chunks_of([turn], HeaderType.JSON)[0], number)
+                await fed.end_turn()
+            ends = [store.max_offset_in_queue("T", number) for number in range(len(peers))]
+        return walked, ends
+
+    walked, ends = run_within(check(), 60)
+    assert ends == [2 + 3 * each] * len(peers)
+    # Each queue met the end of a file once, the index twice; two sends go that way for each end.
+    assert walked >= len(peers) * 3 * each - 2 * 2

@@ -229,13 +229,11 @@ class _Assembly:
 
     def _open_log(self, pool: TransientPool | None) -> CommitLog:
         config = self._config
-        is_durable = config.flush_mode is FlushMode.SYNC
         allocator = Allocator(
             files=self._files,
             clock=self._clock,
             threads=self._options.has_threads,
             warm=config.warm_files,
-            small_syncs=is_durable,
             pool=pool,
             fail_fast=config.fast_fail_without_buffer,
             roll_wait_ms=self._options.roll_wait_ms,
@@ -253,7 +251,9 @@ class _Assembly:
         )
         mapped.load()
         self._opened.callback(mapped.close)
-        return CommitLog(mapped, durable_reads=is_durable, clock=self._clock)
+        return CommitLog(
+            mapped, durable_reads=config.flush_mode is FlushMode.SYNC, clock=self._clock
+        )
 
     def _open_index(self) -> KeyIndex | None:
         config = self._config

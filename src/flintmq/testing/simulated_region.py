@@ -59,7 +59,7 @@ class SimulatedRegion:
         self._files = files
         self._inode: Inode | None = inode
         self.advised: list[tuple[int, int]] = []
-        self.small_syncs = False
+        self.expects_reads = False
         """Ranges that the kernel was asked to read ahead."""
         self.prepared: list[tuple[int, int]] = []
         """Ranges that were made ready to be written."""
@@ -103,9 +103,9 @@ class SimulatedRegion:
         """Note what was asked for: everything is in memory."""
         self.advised.append((start, size))
 
-    def expect_small_syncs(self, *, expected: bool) -> None:
-        """Note what is expected: here a sync costs the same however much it writes."""
-        self.small_syncs = expected
+    def expect_reads(self) -> None:
+        """Note it: everything is in memory."""
+        self.expects_reads = True
 
     def is_resident(self, start: int, size: int) -> bool:
         """Tell that everything is in memory."""

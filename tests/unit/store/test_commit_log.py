@@ -2,7 +2,6 @@ import pytest
 
 from flintmq.format.stored.record import decode_record
 from flintmq.store.errors import DiskFullError
-from flintmq.store.files.allocation import Allocator
 from flintmq.store.files.mapped_file_queue import MappedFileQueue
 from flintmq.store.log.commit_log import CommitLog
 from flintmq.testing import Fault, SimulatedFiles
@@ -169,36 +168,12 @@ def test_records_are_readable_in_the_order_of_the_log() -> None:
     assert sizes == [number * 10 for number in range(30)]
 
 
-def test_the_file_that_is_appended_to_expects_small_syncs_where_reads_are_durable(
-    files: SimulatedFiles,
-) -> None:
-    log = make_log(files, durable_reads=True)
-    append(log, SIZE - 8)
-    assert expects_small_syncs(log) == [True]
-    append(log, 100)
-    assert expects_small_syncs(log) == [False, True]
-    log.set_durable_reads(durable_reads=False)
-    assert expects_small_syncs(log) == [False, False]
-    append(log, SIZE - 8)
-    assert expects_small_syncs(log) == [False, False, False]
-    log.set_durable_reads(durable_reads=True)
-    assert expects_small_syncs(log) == [False, False, True]
-
-
-def test_a_file_that_is_made_ahead_expects_small_syncs_before_its_pages_are_ready(
-    files: SimulatedFiles,
-) -> None:
-    allocator = Allocator(files=files, clock=files.clock, by_hand=True, small_syncs=True)
-    allocator.prepare(LOG / "0", SIZE)
-    assert allocator.allocate_once()
-    region = allocator.request(LOG / "0", LOG / "1", SIZE)
-    assert isinstance(region, SimulatedRegion)
-    assert region.small_syncs
-    assert region.prepared == [(0, SIZE)]
-
-
-def expects_small_syncs(log: CommitLog) -> list[bool]:
-    """Return of each file whether it does."""
-    regions = [file.region for file in log.files.snapshot()]
-    assert all(isinstance(region, SimulatedRegion) for region in regions)
-    return [region.small_syncs for region in regions if isinstance(region, SimulatedRegion)]
+def test_a_full_file_is_only_read_from_then_on(files: SimulatedFiles) -> None:
+    log = make_log(files)
+    for count in range(1, 4):
+        append(log, SIZE - 8)
+        regions = [file.region for file in log.files.snapshot()]
+        expected = [
+            region.expects_reads for region in regions if isinstance(region, SimulatedRegion)
+        ]
+        assert expected == [True] * (count - 1) + [False]

@@ -23,7 +23,7 @@ from flintmq.store.errors import (
     StoreLockedError,
 )
 from flintmq.store.files import local_files, local_region
-from flintmq.store.files.file_map import UNTRACKED_FROM, PythonMap, UntrackedMap, map_file
+from flintmq.store.files.file_map import UNTRACKED_FROM, FileMap, UntrackedMap, map_file
 from flintmq.store.files.file_system_sync import sync_file_system
 from flintmq.store.files.interface import (
     DiskUsage,
@@ -182,28 +182,6 @@ def test_a_warm_file_is_still_zeros(place: Place) -> None:
     region.advise_will_need(5000, 1 << 30)
     assert region.view == bytes(SIZE)
     region.close()
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux shows it")
-@pytest.mark.parametrize("kind", [PythonMap, UntrackedMap])
-def test_where_small_syncs_are_expected_the_kernel_keeps_single_pages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[PythonMap | UntrackedMap]
-) -> None:
-    monkeypatch.setattr(local_region, "map_file", kind)
-    region = LocalFiles().create(tmp_path / "file", SIZE)
-    region.expect_small_syncs(expected=True)
-    assert "rr" in flags_of_map(region.path)
-    region.expect_small_syncs(expected=False)
-    assert "rr" not in flags_of_map(region.path)
-    region.close()
-    region.expect_small_syncs(expected=True)
-
-
-def flags_of_map(path: Path) -> list[str]:
-    """Return what the kernel says of how a file is mapped into this process."""
-    _, _, of_file = Path("/proc/self/smaps").read_text().partition(str(path))
-    _, _, flags = of_file.partition("VmFlags: ")
-    return flags.partition("\n")[0].split()
 
 
 def test_a_durable_file_leaves_no_other_name(place: Place) -> None:
@@ -455,6 +433,35 @@ def test_an_untracked_map_lives_as_long_as_its_last_reader(tmp_path: Path) -> No
     assert bytes(reader) == b"content"
     del reader
     assert not is_mapped()
+
+
+def is_read_ahead(path: Path) -> bool:
+    """Whether the kernel reads more of a mapped file than the page that is touched."""
+    maps = Path("/proc/self/smaps").read_text()
+    _, found, of_the_file = maps.partition(f"{path}\n")
+    assert found
+    flags = next(line for line in of_the_file.splitlines() if line.startswith("VmFlags:"))
+    return "rr" not in flags.split()
+
+
+@pytest.mark.parametrize("map_of", [map_file, UntrackedMap])
+def test_a_file_is_not_read_ahead_of_what_is_written_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, map_of: Callable[..., FileMap]
+) -> None:
+    """The first write to a page had 8 MiB behind it filled with zeros."""
+    monkeypatch.setattr(local_region, "map_file", map_of)
+    files, path = LocalFiles(), tmp_path / "file"
+    for create in (files.create, files.create_durable):
+        with closing(create(path, SIZE)):
+            assert not is_read_ahead(path)
+        with closing(files.open(path)) as opened:
+            assert is_read_ahead(path)
+            opened.reserve(4096, 8192)
+            assert not is_read_ahead(path)
+            opened.expect_reads()
+            assert is_read_ahead(path)
+        opened.expect_reads()
+        files.remove(path)
 
 
 def test_a_reserved_file_has_its_blocks_and_an_unreserved_one_has_none(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from flintmq.broker.hosts import packed_peer
 from flintmq.broker.sending.compiled_loading import load_compiled_answers, load_compiled_sends
 from flintmq.broker.sending.gathered_send import GatheredSend
 from flintmq.broker.sending.put_answers import PUT_CODES, less_than_promised
+from flintmq.broker.sending.read_parts import answers_by_read, process_alone, take_in_parts
 from flintmq.broker.sending.send_admission import admit_send, has_plain_header
 from flintmq.broker.sending.stored_answer import (
     SharedAnswer,
@@ -31,7 +32,6 @@ from flintmq.format.properties import NAME_END, PAIR_END
 from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.frame import HeaderType
 from flintmq.format.wire.headers.send import SendMessageRequestV2
-from flintmq.format.wire.remoting_errors import RemoteProtocolError
 from flintmq.kernels.background_load import LoadOnDemand
 from flintmq.model.property_names import CLUSTER, WAIT
 from flintmq.remoting import Answer, RefusedError
@@ -287,10 +287,18 @@ class SendFastPath:
 
         Return how many bytes of each read that was; nothing where it cannot be done just now.
         """
-        compiled = self._compiled.get()
-        if compiled is None or self._late:
+        if self._compiled.get() is None or self._late:
             return ()
         self._begin()
+        if (handled := self._take(reads)) is not None:
+            return handled
+        return take_in_parts(reads, self._take, self._context.store.dispatch)
+
+    def _take(self, reads: Sequence[tuple[RequestSource, bytes]]) -> Sequence[int] | None:
+        """Do what `take` does; None, and nothing done, where no group of theirs can be stored."""
+        compiled = self._compiled.loaded
+        if compiled is None or self._late:
+            return ()
         walked = compiled.walk([data for _, data in reads], waits=self._waits)
         if not walked.send_count:
             return walked.handled
@@ -302,15 +310,9 @@ class SendFastPath:
             lambda position: compiled.encode(walked, position, hosts), context.store_host
         )
         if isinstance(group, NotAppended):
-            return ()
+            return () if group.is_special else None
         joined, ends = compiled.answers(group, self._shared.header, context.store_host)
-        row = begin = 0
-        answers: list[tuple[RequestSource, Sequence[bytes]]] = []
-        for (connection, _), row_end in zip(reads, walked.send_ends, strict=True):
-            if row_end > row:
-                end = ends[row_end - 1]
-                answers.append((connection, [bytes(joined[begin:end])]))
-                row, begin = row_end, end
+        answers = answers_by_read(reads, walked.send_ends, joined, ends)
         self._answer(walked.send_count, group, answers)
         return walked.handled
 
@@ -474,10 +476,7 @@ class SendFastPath:
 
     def _process(self, gathered: GatheredSend) -> None:
         """Leave a send to its processor after all."""
-        try:
-            gathered.connection.process(gathered.request)
-        except RemoteProtocolError as error:
-            gathered.connection.drop(str(error))
+        process_alone(gathered.connection, gathered.request)
 
     def _python_answers(
         self, gathered: Sequence[GatheredSend], stored_at: Iterable[StoredAt]

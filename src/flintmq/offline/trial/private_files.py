@@ -78,7 +78,7 @@ class PrivateRegion:
     def advise_will_need(self, start: int, size: int) -> None:
         """Do nothing."""
 
-    def expect_small_syncs(self, *, expected: bool) -> None:
+    def expect_reads(self) -> None:
         """Do nothing: there is no disk behind this."""
 
     def is_resident(self, start: int, size: int) -> bool:

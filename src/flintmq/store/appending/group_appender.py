@@ -33,6 +33,8 @@ class NotAppended(NamedTuple):
     special_rows: Sequence[int] = ()
     """The numbers of the sends that are special, if they are the reason: the sends between them
     can still be appended.  Without any, no group can be appended just now."""
+    is_special: bool = False
+    """Whether some are special, even if nobody has told which."""
 
 
 class GroupAppender:
@@ -95,7 +97,7 @@ class GroupAppender:
         try:
             group = encode(position)
         except NotPlainError as error:
-            return NotAppended(error.rows)
+            return NotAppended(error.rows, is_special=True)
         size = len(group.records)
         waits = self._log.reads_wait
         has_room = dispatcher.has_queues if waits else dispatcher.has_room

@@ -60,7 +60,6 @@ class Allocator:
         threads: bool = True,
         by_hand: bool = False,
         warm: bool = False,
-        small_syncs: bool = False,
         pool: TransientPool | None = None,
         fail_fast: bool = False,
         wait_ms: int = WAIT_MS,
@@ -70,7 +69,6 @@ class Allocator:
 
         ``warm`` writes every new file once so that its pages are in memory.  With ``fail_fast`` no
         more files are made than the ``pool`` has buffers for: a request beyond that gets None.
-        ``small_syncs`` tells that each message will be synced by itself, or with few others.
         ``roll_wait_ms`` is how long a request waits for a file that is being made ahead; if it is
         not given, that is no different from others.
         """
@@ -79,7 +77,6 @@ class Allocator:
         self._clock = clock
         self._ahead = threads
         self._warm = warm
-        self._small_syncs = small_syncs
         self._pool = pool if fail_fast else None
         self._wait_seconds = wait_ms / 1000
         self._may_wait = roll_wait_ms is None
@@ -237,8 +234,6 @@ class Allocator:
         try:
             self._discard_leftovers(request.path.parent)
             region = self._files.create_durable(request.path, request.size)
-            if self._small_syncs:
-                region.expect_small_syncs(expected=True)
             if self._warm:
                 region.warm()
                 region.sync()

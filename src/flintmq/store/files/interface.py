@@ -102,11 +102,9 @@ class MappedRegion(Protocol):
         """Ask the kernel to read a range ahead; nothing is promised."""
         ...
 
-    def expect_small_syncs(self, *, expected: bool) -> None:
-        """Tell the kernel whether small pieces will be written, each with a sync of its own.
+    def expect_reads(self) -> None:
+        """Tell the kernel that nothing more is written here, and that reads go from start to end.
 
-        Linux may keep up to 2 MiB of a growing file in one piece, and a sync writes the whole of a
-        piece of which a byte has changed.  Where small syncs are expected it keeps single pages.
         Nothing is promised.
         """
         ...

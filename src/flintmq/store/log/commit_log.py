@@ -69,8 +69,6 @@ class CommitLog:
         """Have reads wait for the disk from now on, or no longer; nothing becomes unreadable."""
         self._readable_floor = self.readable_end if durable_reads else 0
         self.durable_reads = durable_reads
-        if self._tail is not None and self._space_end:
-            self._tail.region.expect_small_syncs(expected=durable_reads)
 
     def reset_tail(self) -> None:
         """Look up the last file again, after files were loaded, cut or removed."""
@@ -124,9 +122,7 @@ class CommitLog:
         else:
             following = self.files.make_next()
             self._write_blank(tail)
-            if self.durable_reads:
-                # From now on it is only read, and mostly from one record to the next.
-                tail.region.expect_small_syncs(expected=False)
+            tail.region.expect_reads()
             self.take_tail(following)
             logger.info("commit log rolled: file=%s", following.path.name)
         return self.room_for(size)
@@ -181,8 +177,6 @@ class CommitLog:
 
     def take_tail(self, file: MappedFile) -> None:
         """Let the next record go into a file whose room is reserved."""
-        if self.durable_reads:
-            file.region.expect_small_syncs(expected=True)
         self._tail = file
         self._space_end = file.size - BLANK_SIZE
         self._room_end = min(file.wrote + STEP_SIZE, self._space_end)
