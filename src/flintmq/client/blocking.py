@@ -1,9 +1,9 @@
 """Blocking faces of the asynchronous client: one event loop in a thread behind each.
 
 The asynchronous code is the implementation.  Only the first attempt of a plain send is made by the
-calling thread (`flintmq.client.producing.thread_sends`).  A face has every
-method of its asynchronous twin, with the same parameters.  Only ``client`` is missing: a client
-belongs to the event loop in which it was opened, and so cannot be shared between faces.
+calling thread (`flintmq.client.producing.thread_sends`).  A face has every method of its
+asynchronous twin, with the same parameters.  Only ``client`` is missing: a client belongs to the
+event loop in which it was opened, and so cannot be shared between faces.
 """
 
 from __future__ import annotations
