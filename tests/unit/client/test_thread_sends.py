@@ -38,7 +38,7 @@ class Watched:
     """Counts requests that threads have sent by themselves, and calls back after each."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.begun_count = self.count = 0
         self.is_allowed = True
         self.after: Callable[[], object] = lambda: None
 
@@ -52,6 +52,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
     ) -> Command | None:
         if not found.is_allowed:
             return None
+        found.begun_count += 1
         try:
             answer = exchange(connection, request, timeout_ms=timeout_ms)
         except FlintError:
@@ -80,6 +81,14 @@ def producer(site: BadSite, watched: Watched) -> Iterator[Producer]:
         while not watched.count:
             producer.send(MESSAGE)
         yield producer
+
+
+def connection_of(producer: Producer) -> ClientConnection:
+    """Return the connection on which the producer's threads send."""
+    assert producer._member is not None
+    connections = producer._member.client.remoting._made.values()
+    (found,) = (one for one in connections if one._shared is not None)
+    return found
 
 
 def queues_of(results: list[SendResult]) -> Counter[int]:
@@ -189,9 +198,11 @@ def test_wrong_use_is_said_before_anything_is_sent(producer: Producer) -> None:
         producer.send(Message(topic=TOPIC, body=bytes(5 << 20)))
 
 
-def test_a_send_out_of_the_thread_of_the_loop_is_refused(producer: Producer) -> None:
+def test_a_send_out_of_the_thread_of_the_loop_is_refused(
+    producer: Producer, watched: Watched
+) -> None:
     failures: list[BaseException] = []
-    asked = threading.Event()
+    asked, before = threading.Event(), watched.begun_count
 
     def send() -> None:
         try:
@@ -204,6 +215,7 @@ def test_a_send_out_of_the_thread_of_the_loop_is_refused(producer: Producer) -> 
     producer._thread.call_soon(send)
     assert asked.wait(WAIT_S)
     assert "would wait for itself" in str(failures[0])
+    assert watched.begun_count == before, "a request was sent whose answer nobody could read"
 
 
 # -- threads and signals ---------------------------------------------------------------------
@@ -234,12 +246,7 @@ def test_a_send_that_waits_ends_when_the_producer_is_closed(
         except FlintError as error:
             outcomes.append(error)
 
-    assert producer._member is not None
-    (connection,) = (
-        one
-        for one in producer._member.client.remoting._open
-        if isinstance(one, ClientConnection) and one._shared is not None
-    )
+    connection = connection_of(producer)
     with site.misbehaving(Fault.SILENT):
         waiting = threading.Thread(target=send)
         waiting.start()
@@ -279,12 +286,20 @@ def test_an_interrupted_send_leaves_nothing_waiting(site: BadSite, producer: Pro
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    assert producer._member is not None
-    with site.misbehaving(Fault.SILENT), Interrupting(interrupt) as signals:
-        signals.soon()
+    connection, main = connection_of(producer), threading.get_ident()
+
+    def interrupt_what_waits() -> None:
+        while not connection.in_flight_count:
+            pass
+        signal.pthread_kill(main, signal.SIGALRM)
+
+    with site.misbehaving(Fault.SILENT), Interrupting(interrupt):
+        thread = threading.Thread(target=interrupt_what_waits)
+        thread.start()
         with pytest.raises(KeyboardInterrupt):
             producer.send(MESSAGE, timeout_ms=60_000)
-    assert all(not one.in_flight_count for one in producer._member.client.remoting._open)
+        thread.join(WAIT_S)
+    assert not connection.in_flight_count
     assert producer.send(MESSAGE).ok
 
 
