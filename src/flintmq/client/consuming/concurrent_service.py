@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from flintmq.client.assigning.process_queue import NOTHING
 from flintmq.client.consuming.begun_calls import begin_call
 from flintmq.client.consuming.consume_service import CANCEL_WAIT_S, ConsumeService
-from flintmq.client.consuming.handlers import ConsumeResult, HandlerRunner, Outcome
+from flintmq.client.consuming.handlers import SUCCESS, HandlerRunner, Outcome
 from flintmq.client.pulling.send_back import DEFAULT_TIMES_MAX
 
 if TYPE_CHECKING:
@@ -76,7 +76,10 @@ class ConcurrentService(ConsumeService):
     def arrived(self, one: AssignedQueue, messages: Sequence[ReceivedMessage]) -> None:
         """Consume messages that the queue holds now."""
         size = self._settings.batch_size
-        self._begin([(one, messages[at : at + size]) for at in range(0, len(messages), size)])
+        if size == 1:
+            self._begin([(one, [message]) for message in messages])
+        else:
+            self._begin([(one, messages[at : at + size]) for at in range(0, len(messages), size)])
 
     def _begin(self, batches: Sequence[HeldBatch]) -> None:
         self._ready += batches
@@ -144,7 +147,7 @@ class ConcurrentService(ConsumeService):
             if held.is_dropped:
                 continue
             outcome = call(called)
-            if not isinstance(outcome, Outcome) or outcome.result is not ConsumeResult.SUCCESS:
+            if outcome is not SUCCESS and not (isinstance(outcome, Outcome) and outcome.is_success):
                 return outcome
             turn.call_count += 1
             handled += called

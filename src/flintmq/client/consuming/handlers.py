@@ -81,7 +81,8 @@ class Outcome(NamedTuple):
 STOPPING: Final = (SystemExit, KeyboardInterrupt)
 """What a handler raises to stop its consumer."""
 
-_SUCCESS: Final = Outcome(ConsumeResult.SUCCESS)
+SUCCESS: Final = Outcome(ConsumeResult.SUCCESS)
+"""The outcome of nearly all calls."""
 
 Handler: TypeAlias = Callable[[ReceivedMessage], object] | Callable[[list[ReceivedMessage]], object]
 """Takes a message, or a list of them; None, True and SUCCESS mean handled, see `ConsumeLater`.
@@ -155,7 +156,7 @@ class HandlerRunner:
             try:
                 waits_for = work.send(None)
             except StopIteration as ended:
-                return _outcome(ended.value)
+                return SUCCESS if ended.value is None else _outcome(ended.value)
         except BaseException as error:
             return self._failure(error, messages)
         return self._awaited(rest_of(work, waits_for), messages)
@@ -217,7 +218,7 @@ class HandlerRunner:
 
 def _outcome(value: object) -> Outcome:
     if value is None or value is True:
-        return _SUCCESS
+        return SUCCESS
     if isinstance(value, ConsumeResult):
         return Outcome(value)
     if isinstance(value, ConsumeLater):
