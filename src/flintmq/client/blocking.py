@@ -1,8 +1,9 @@
 """Blocking faces of the asynchronous client: one event loop in a thread behind each.
 
-The asynchronous code is the only implementation; nothing is done twice here.  A face has every
-method of its asynchronous twin, with the same parameters.  Only ``client`` is missing: a client
-belongs to the event loop in which it was opened, and so cannot be shared between faces.
+The asynchronous code is the implementation.  Only the first attempt of a plain send is made by the
+calling thread (`flintmq.client.producing.thread_sends`).  A face has every method of its
+asynchronous twin, with the same parameters.  Only ``client`` is missing: a client belongs to the
+event loop in which it was opened, and so cannot be shared between faces.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from flintmq.client.producing.producer import (
     DEFAULT_GROUP,
     REQUEST_TIMEOUT_MS,
     AsyncProducer,
+    thread_sends,
 )
 from flintmq.client.pulling.lite_pull_consumer import (
     POLL_COUNT,
@@ -27,6 +29,7 @@ from flintmq.client.pulling.lite_pull_consumer import (
 from flintmq.client.pulling.pull_consumer import AsyncPullConsumer
 from flintmq.client.pulling.puller import PULL_COUNT
 from flintmq.client.stop_signals import stopping_signals
+from flintmq.model.message_queue import MessageQueue
 from flintmq.model.subscription import EVERYTHING, TAG
 
 if TYPE_CHECKING:
@@ -48,7 +51,6 @@ if TYPE_CHECKING:
     from flintmq.client.pulling.lite_pull_consumer import QueueListener
     from flintmq.client.pulling.lite_pull_settings import LitePullArguments, LitePullSettings
     from flintmq.client.pulling.puller import PullResult
-    from flintmq.model.message_queue import MessageQueue
 
 __all__ = ["LitePullConsumer", "LoopThread", "Producer", "PullConsumer", "PushConsumer"]
 
@@ -105,6 +107,11 @@ class Producer(FinderInThread[AsyncProducer]):
         timeout_ms: int | None = None,
     ) -> SendResult:
         """Send a message and return where it was stored."""
+        if isinstance(queue, MessageQueue) or (queue is None and message.sharding_key is None):
+            thread, member = self._opened()
+            sends = thread_sends(member)
+            if sends is not None and not thread.is_current:
+                return sends.send(thread, message, queue, timeout_ms)
         return self._await(AsyncProducer.send, message, queue=queue, timeout_ms=timeout_ms)
 
     def send_batch(
@@ -116,10 +123,18 @@ class Producer(FinderInThread[AsyncProducer]):
         timeout_ms: int | None = None,
     ) -> list[SendResult]:
         """Send messages of one topic together, cut into batches of ``batch_size`` bytes."""
+        # A generator of the caller runs in the caller's thread.
+        listed = list(messages)
+        if isinstance(queue, MessageQueue) or (
+            queue is None and all([message.sharding_key is None for message in listed])
+        ):
+            thread, member = self._opened()
+            sends = thread_sends(member)
+            if sends is not None and not thread.is_current:
+                return sends.send_batch(thread, listed, queue, batch_size, timeout_ms)
         return self._await(
             AsyncProducer.send_batch,
-            # A generator of the caller runs in the caller's thread.
-            list(messages),
+            listed,
             queue=queue,
             batch_size=batch_size,
             timeout_ms=timeout_ms,

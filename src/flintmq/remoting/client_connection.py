@@ -5,12 +5,18 @@ still for ever; so a client reads always, and its own requests wait while the se
 A firewall may drop a connection without telling either side.  So when several answers in a row
 are missing and nothing else came, one request is sent as a probe; without an answer to it the
 connection is closed, and the next request makes a new one.
+
+A thread that waits for each answer sends its requests by itself (`exchange_in_thread`): if the loop
+did that, both threads would have to be woken once more.  The loop and threads take turns with the
+socket (`flintmq.remoting.shared_socket`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
+import time
 from typing import TYPE_CHECKING, Final
 
 from flintmq.format.wire.codes import RequestCode
@@ -20,14 +26,20 @@ from flintmq.format.wire.remoting_errors import RemoteProtocolError
 from flintmq.model.topics import AUTO_CREATE_TOPIC
 from flintmq.remoting.connection import Connection
 from flintmq.remoting.errors import NotSentError, RemotingError
+from flintmq.remoting.shared_socket import SharedSocket, share_socket
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flintmq.format.wire.headers.codec import HeaderFields
     from flintmq.remoting.encoded_request import EncodedRequest
     from flintmq.remoting.endpoint import Endpoint
 
 KEEP_ALIVE_OPTIONS: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 """Seconds of silence before the first probe of the system, between two, and how many of them."""
+
+FOUND_SENDING_MAX: Final = 1000
+"""How often the loop may find a thread sending; one that was stopped in mid-frame never ends."""
 
 PROBE: Final = RouteRequest(topic=AUTO_CREATE_TOPIC)
 """Name servers answer this, and brokers answer that they cannot."""
@@ -44,6 +56,10 @@ class ClientConnection(Connection):
         self._missing_count = 0
         """Answers that did not come in time since anything was read last."""
         self._probing: asyncio.Task[None] | None = None
+        self._shared: SharedSocket | None = None
+        self._is_shared_wanted = False
+        self._found_sending_count = 0
+        """How often in a row the loop could not write because a thread was sending."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take over the transport, and have the system look whether the server is there."""
@@ -53,7 +69,10 @@ class ClientConnection(Connection):
     def data_received(self, data: bytes) -> None:
         """Handle what one read brought; whatever it is, the connection lives."""
         self._missing_count = 0
-        super().data_received(data)
+        if self._unhandled is not None:
+            return super().data_received(data)
+        self.last_active = self._loop.time()
+        self.handle_read(data)
 
     def handle_read(self, data: bytes) -> None:
         """Handle all that a read brought: a client takes no turns, and gathers nothing."""
@@ -64,7 +83,12 @@ class ClientConnection(Connection):
         except RemoteProtocolError as error:
             self._fail(error, error.kind)
         finally:
-            self._uncork()
+            self._corked = False
+            if self._out:
+                self._write_out()
+            elif self._shared is not None and self._shared.is_reserved:
+                # What was sent before the answers that have come now has mostly left.
+                self._release()
             if self._is_failed:
                 self.close()
 
@@ -73,6 +97,9 @@ class ClientConnection(Connection):
         self._unsent.clear()
         if self._probing is not None:
             self._probing.cancel()
+        if self._shared is not None:
+            # Before all that wait are told: nobody may begin to wait afterwards.
+            self._shared.close()
         super().connection_lost(error)
 
     # -- room --------------------------------------------------------------------------------
@@ -92,6 +119,7 @@ class ClientConnection(Connection):
             self._send(request)
             if isinstance(request, Command) and request.flag & ONE_WAY_FLAG:
                 future.set_result(request)
+        self._release()
 
     def _submit(self, request: Command | EncodedRequest, future: asyncio.Future[Command]) -> None:
         if self._is_full:
@@ -109,6 +137,86 @@ class ClientConnection(Connection):
         command = self._in_flight.new(code, header, body)
         command.flag = ONE_WAY_FLAG
         await self.exchange(command, timeout_ms=timeout_ms)
+
+    # -- threads -----------------------------------------------------------------------------
+
+    def exchange_in_thread(self, request: EncodedRequest, *, timeout_ms: int) -> Command | None:
+        """Send a request from a thread other than the loop's, and wait there for the answer.
+
+        None if this cannot be done now: then nothing was sent, and `exchange` has to do it.
+        """
+        shared = self._shared
+        if shared is None:
+            if not self._is_shared_wanted:
+                self._is_shared_wanted = True
+                self._call_in_loop(self._share)
+            return None
+        self._check_count()
+        ends_at = time.monotonic() + timeout_ms / 1000
+        in_flight, opaque = self._in_flight, request.opaque
+        waiting, command = in_flight.open_in_thread(opaque), None
+        try:
+            if not shared.send(request.frame):
+                return None if in_flight.close_in_thread(opaque) else waiting.wait()
+            if shared.has_rest:
+                self._call_in_loop(self._write_out)
+            now = self.last_active = time.monotonic()
+            command = waiting.wait(max(ends_at - now, 0))
+        except BaseException:
+            if in_flight.close_in_thread(opaque):
+                self._call_in_loop(self._note_missing)
+            raise
+        if command is not None:
+            return command
+        if not in_flight.close_in_thread(opaque):
+            return waiting.wait()
+        self._call_in_loop(self._note_missing)
+        raise self._no_answer(request.code, timeout_ms)
+
+    def _call_in_loop(self, function: Callable[..., object], *arguments: object) -> None:
+        with contextlib.suppress(RuntimeError):  # The loop has ended, and this connection with it.
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def _share(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._shared = share_socket(self._transport)
+            self._release()
+
+    def _release(self) -> None:
+        """Let threads send if nothing is left that has to leave before."""
+        if self._shared is not None and not (self.is_closed or self._out or self.unread_size):
+            self._shared.release()
+
+    def _write_out(self) -> None:
+        if self._shared is None:
+            return super()._write_out()
+        if not (self._out or self._shared.has_rest):
+            return
+        if self._shared.reserve():
+            self._found_sending_count = 0
+            if rest := self._shared.take_rest():
+                self._out.insert(0, rest)
+                self._out_size += len(rest)
+            super()._write_out()
+            self._release()
+            return
+        self._found_sending_count += 1
+        if self._found_sending_count > FOUND_SENDING_MAX:
+            self.drop("a thread was stopped while it sent a request")
+        else:
+            self._loop.call_soon(self._write_out)
+
+    def close(self) -> None:
+        """Close after what was written has left; threads send nothing more."""
+        if self._shared is not None:
+            self._shared.close()
+        super().close()
+
+    def abort(self) -> None:
+        """Close now; what was not sent is lost."""
+        if self._shared is not None:
+            self._shared.close()
+        super().abort()
 
     # -- silence -----------------------------------------------------------------------------
 

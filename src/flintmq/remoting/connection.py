@@ -121,8 +121,7 @@ class Connection(FrameStream):
     async def exchange(self, request: Command | EncodedRequest, *, timeout_ms: int) -> Command:
         """Send a request whose opaque number the caller has chosen; return the answer."""
         in_flight, opaque = self._in_flight, request.opaque
-        if len(in_flight) >= self._limits.in_flight_count_max:
-            raise TooManyInFlightError(f"{self.in_flight_count} requests wait on {self!r}")
+        self._check_count()
         future = in_flight.open(opaque)
         in_flight.limit(opaque, request.code, timeout_ms)
         try:
@@ -134,6 +133,10 @@ class Connection(FrameStream):
         finally:
             in_flight.close(opaque)
 
+    def _check_count(self) -> None:
+        if len(self._in_flight) >= self._limits.in_flight_count_max:
+            raise TooManyInFlightError(f"{self.in_flight_count} requests wait on {self!r}")
+
     def _submit(self, request: Command | EncodedRequest, future: asyncio.Future[Command]) -> None:
         """Send a request whose answer the future gets."""
         self._send(request)
@@ -143,8 +146,11 @@ class Connection(FrameStream):
 
     def _expire(self, future: asyncio.Future[Command], code: int, timeout_ms: int) -> None:
         if not future.done():
-            asked = f"request {code} within {timeout_ms} ms"
-            future.set_exception(AnswerTimeoutError(f"no answer of {self.peer_text} to {asked}"))
+            future.set_exception(self._no_answer(code, timeout_ms))
+
+    def _no_answer(self, code: int, timeout_ms: int) -> AnswerTimeoutError:
+        asked = f"request {code} within {timeout_ms} ms"
+        return AnswerTimeoutError(f"no answer of {self.peer_text} to {asked}")
 
     def tell(self, code: int, header: HeaderFields | None = None, body: bytes = b"") -> None:
         """Send a one-way request."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -22,29 +25,67 @@ _Limit: TypeAlias = tuple[float, int, int]
 """When the time of a request is up, its code, and how many milliseconds it has."""
 
 
+class ThreadAnswer:
+    """What a thread waits with for an answer, where a coroutine has a future.
+
+    The loop settles it once, by its answer or its error.
+    """
+
+    __slots__ = ("_answer", "_error", "_is_open")
+
+    def __init__(self) -> None:
+        self._answer: Command | None = None
+        self._error: Exception | None = None
+        self._is_open = threading.Lock()
+        self._is_open.acquire()
+
+    def done(self) -> bool:
+        """Whether it is settled."""
+        return not self._is_open.locked()
+
+    def set_result(self, answer: Command) -> None:
+        """Give the answer to the thread."""
+        self._answer = answer
+        self._is_open.release()
+
+    def set_exception(self, error: Exception) -> None:
+        """Have the thread raise an error."""
+        self._error = error
+        self._is_open.release()
+
+    def wait(self, timeout_s: float = -1) -> Command | None:
+        """Wait in the calling thread and return the answer; None if there is none in time."""
+        if not self._is_open.acquire(timeout=min(timeout_s, threading.TIMEOUT_MAX)):
+            return None
+        if self._error is not None:
+            raise self._error
+        return self._answer
+
+
 class InFlight:
     """The requests of one connection that wait for answers, by their opaque numbers.
 
-    One timer serves all of them: it is set for the request whose time is up first, and most
-    requests are answered long before it rings.
+    Threads may take numbers, and wait and give up by `open_in_thread` and `close_in_thread`;
+    everything else is for the loop.  One timer serves all requests of the loop: it is set for the
+    one whose time is up first, and most are answered long before it rings.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, expire: Expire) -> None:
         self._loop = loop
         self._expire = expire
-        self._waiting: dict[int, asyncio.Future[Command]] = {}
+        self._waiting: dict[int, asyncio.Future[Command] | ThreadAnswer] = {}
         self._limits: dict[int, _Limit] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._rings_at = 0.0
-        self._last_opaque = 0
+        self._opaques = itertools.count(1)
+        """One call gives one number, whoever else asks: a sum of ours might be lost to another."""
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def next_opaque(self) -> int:
         """Return a number for one more request."""
-        self._last_opaque = (self._last_opaque + 1) & _OPAQUE_MASK
-        return self._last_opaque
+        return next(self._opaques) & _OPAQUE_MASK
 
     def new(self, code: int, header: HeaderFields | None, body: bytes) -> Command:
         """Return a request with a number of its own."""
@@ -61,6 +102,15 @@ class InFlight:
         future: asyncio.Future[Command] = self._loop.create_future()
         self._waiting[opaque] = future
         return future
+
+    def open_in_thread(self, opaque: int) -> ThreadAnswer:
+        """Return what the calling thread waits with for the answer to a request."""
+        answer = self._waiting[opaque] = ThreadAnswer()
+        return answer
+
+    def close_in_thread(self, opaque: int) -> bool:
+        """Wait no longer in the calling thread; return False if the answer is being given."""
+        return self._waiting.pop(opaque, None) is not None
 
     def limit(self, opaque: int, code: int, timeout_ms: int) -> None:
         """Have a request that waits expire when its time is up."""
@@ -87,7 +137,9 @@ class InFlight:
             if ends_at <= now:
                 del self._limits[opaque]
                 # Whoever was answered in this turn has not taken the answer yet.
-                if (future := self._waiting.get(opaque)) is not None:
+                future = self._waiting.get(opaque)
+                # Threads look at the clock themselves.
+                if future is not None and not isinstance(future, ThreadAnswer):
                     self._expire(future, code, timeout_ms)
         if self._limits and self._timer is None:
             self._set_timer(min(ends_at for ends_at, _, _ in self._limits.values()))
@@ -106,9 +158,11 @@ class InFlight:
 
     def fail(self, error: Exception) -> None:
         """Tell all that wait that there is no answer any more."""
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(error)
-        self._waiting.clear()
+        # Threads may add to the table and take from it meanwhile.
+        while self._waiting:
+            with contextlib.suppress(KeyError):
+                _, future = self._waiting.popitem()
+                if not future.done():
+                    future.set_exception(error)
         self._limits.clear()
         self._stop_timer()

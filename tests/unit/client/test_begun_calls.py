@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from flintmq.client.consuming.begun_calls import begin_call
+from flintmq.client.consuming.handlers import ConsumeResult, HandlerRunner
+from tests.kits.client.consumer_model import message
 
 
 async def finish(work: Coroutine[Any, Any, Any]) -> Any:
@@ -67,3 +69,26 @@ async def test_a_cancellation_reaches_the_coroutine() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+class AskedForCoroutine:
+    """A handler that counts as a coroutine function, and returns something else to await."""
+
+    def __init__(self, result: object) -> None:
+        self._result = result
+        self.__dict__["__call__"] = self._coroutine
+
+    async def _coroutine(self, given: object) -> None:
+        raise AssertionError("this is only looked at")
+
+    def __call__(self, given: object) -> asyncio.Future[object]:
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(future.set_result, self._result)
+        return future
+
+
+@pytest.mark.parametrize("result", list(ConsumeResult))
+async def test_a_handler_may_return_whatever_can_be_awaited(result: ConsumeResult) -> None:
+    runner = HandlerRunner(AskedForCoroutine(result), thread_count=1, takes_list=False)
+    assert not runner.is_in_threads
+    assert (await runner.run([message(0)])).result is result

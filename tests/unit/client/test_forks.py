@@ -64,6 +64,43 @@ if __name__ == "__main__":
     sys.exit(0 if [worker.exitcode for worker in workers] == [0, 0, 0] else 1)
 """
 
+SENDING: Final = """
+import os, sys, threading
+from flintmq import Message, Producer
+
+# Threads are in the middle of their sends whenever the process is forked.
+producer = Producer(namesrv=sys.argv[1]).start()
+message = Message(topic="forked", body=b"x")
+for turn in range(3):
+    producer.send(message)
+stop, counts = threading.Event(), []
+
+def send():
+    count = 0
+    while not stop.is_set():
+        assert producer.send(message).ok
+        count += 1
+    counts.append(count)
+
+threads = [threading.Thread(target=send) for _ in range(3)]
+for thread in threads:
+    thread.start()
+states = []
+for number in range(5):
+    worker = os.fork()
+    if not worker:
+        for turn in range(3):
+            assert producer.send(message).ok
+        producer.close()
+        os._exit(0)
+    states.append(os.waitpid(worker, 0)[1])
+stop.set()
+for thread in threads:
+    thread.join()
+producer.close()
+sys.exit(0 if states == [0] * 5 and len(counts) == 3 else 1)
+"""
+
 CONSUMER: Final = """
 import os, sys
 from flintmq import LitePullConsumer, PushConsumer, UsageError
@@ -115,6 +152,12 @@ def test_a_producer_opened_before_a_fork_works_in_parent_and_children(program: s
             while len(bodies) < len(wanted):
                 bodies += [message.body.decode() for message in consumer.poll()]
     assert sorted(bodies) == sorted(wanted)
+
+
+def test_a_fork_finds_threads_in_the_middle_of_their_sends() -> None:
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("forked")
+        run(SENDING, cluster.namesrv)
 
 
 def test_a_consumer_opened_before_a_fork_says_at_once_what_to_do_in_the_child() -> None:

@@ -113,18 +113,20 @@ class ProcessQueue:
         A pull may bring less than it has passed, since messages with other tags are left out.
         All before ``next_offset`` is done only while nothing is held.
         """
+        offsets, held, added_size = self._offsets, self._messages, 0
         for message in messages:
             offset = message.queue_offset
             if offset > self.max_offset:
                 # Nearly always a pull goes on behind all that was ever held.
-                self._offsets.append(offset)
+                offsets.append(offset)
                 self.max_offset = offset
-            elif offset in self._messages or offset in self._taken:
+            elif offset in held or offset in self._taken:
                 continue
             else:
-                bisect.insort(self._offsets, offset)
-            self._messages[offset] = message
-            self.size += message.stored_body_size
+                bisect.insort(offsets, offset)
+            held[offset] = message
+            added_size += message.stored_body_size
+        self.size += added_size
         return NOTHING if self.count else next_offset
 
     # -- concurrent --------------------------------------------------------------------------
@@ -143,20 +145,21 @@ class ProcessQueue:
         offsets, held, started = self._offsets, self._messages, self._started
         if not offsets:
             return NOTHING
-        oldest_count = 0
+        oldest_count = removed_size = 0
         for message in messages:
             offset = message.queue_offset
             if started:
                 started.pop(offset, None)
             if held.pop(offset, None) is None:
                 continue
-            self.size -= message.stored_body_size
+            removed_size += message.stored_body_size
             # Mostly it is the oldest one; those leave the list together.
             if offsets[oldest_count] == offset:
                 oldest_count += 1
             else:
                 del offsets[bisect.bisect_left(offsets, offset, oldest_count)]
         del offsets[:oldest_count]
+        self.size -= removed_size
         return offsets[0] if offsets else self.max_offset + 1
 
     def stuck(self, *, now_ms: int, timeout_ms: int) -> ReceivedMessage | None:

@@ -22,12 +22,12 @@ def begin_call(work: Coroutine[Any, Any, _T]) -> _T | Awaitable[_T]:
     except StopIteration as ended:
         result: _T = ended.value
         return result
-    return _rest(work, waits_for)
+    return rest_of(work, waits_for)
 
 
 @types.coroutine
-def _rest(work: Coroutine[Any, Any, _T], waits_for: Any) -> Generator[Any, Any, _T]:
-    """Do what awaiting ``work`` does, from its first wait on."""
+def rest_of(work: Coroutine[Any, Any, _T], waits_for: Any) -> Generator[Any, Any, _T]:
+    """Do what awaiting ``work`` does, from its first wait on, which is for ``waits_for``."""
     thrown: BaseException | None
     while True:
         try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from flintmq.client.assigning.process_queue import NOTHING
 from flintmq.client.consuming.begun_calls import begin_call
 from flintmq.client.consuming.consume_service import CANCEL_WAIT_S, ConsumeService
-from flintmq.client.consuming.handlers import ConsumeResult, Outcome
+from flintmq.client.consuming.handlers import SUCCESS, HandlerRunner, Outcome
 from flintmq.client.pulling.send_back import DEFAULT_TIMES_MAX
 
 if TYPE_CHECKING:
@@ -58,6 +58,12 @@ class ConcurrentService(ConsumeService):
     """
 
     def _set_up(self) -> None:
+        runner = self._runner
+        self._begin_call = (
+            runner.begin
+            if isinstance(runner, HandlerRunner)
+            else lambda messages: begin_call(runner.run(messages))
+        )
         self._ready: deque[HeldBatch] = deque()
         self._workers: set[asyncio.Task[None]] = set()
         self._retries: set[asyncio.TimerHandle] = set()
@@ -70,7 +76,10 @@ class ConcurrentService(ConsumeService):
     def arrived(self, one: AssignedQueue, messages: Sequence[ReceivedMessage]) -> None:
         """Consume messages that the queue holds now."""
         size = self._settings.batch_size
-        self._begin([(one, messages[at : at + size]) for at in range(0, len(messages), size)])
+        if size == 1:
+            self._begin([(one, [message]) for message in messages])
+        else:
+            self._begin([(one, messages[at : at + size]) for at in range(0, len(messages), size)])
 
     def _begin(self, batches: Sequence[HeldBatch]) -> None:
         self._ready += batches
@@ -131,16 +140,17 @@ class ConcurrentService(ConsumeService):
 
         Return the outcome of the first call that is different, None if there is none in this turn.
         """
-        one, ready, run = turn.one, self._ready, self._runner.run
+        one, ready, call = turn.one, self._ready, self._begin_call
+        held, handled = one.held, turn.handled
         while ready and ready[0][0] is one and turn.call_count < TURN_COUNT:
-            _, turn.called = ready.popleft()
-            if one.held.is_dropped:
+            called = turn.called = ready.popleft()[1]
+            if held.is_dropped:
                 continue
-            outcome = begin_call(run(turn.called))
-            if not isinstance(outcome, Outcome) or outcome.result is not ConsumeResult.SUCCESS:
+            outcome = call(called)
+            if outcome is not SUCCESS and not (isinstance(outcome, Outcome) and outcome.is_success):
                 return outcome
             turn.call_count += 1
-            turn.handled += turn.called
+            handled += called
             if self._is_stopping:
                 break
         return None

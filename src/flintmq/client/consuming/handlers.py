@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
+from types import CoroutineType
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
+from flintmq.client.consuming.begun_calls import begin_call, rest_of
 from flintmq.client.consuming.handler_threads import HandlerThreads
 from flintmq.client.errors import UsageError
 from flintmq.client.field_types import check_field_types
@@ -79,15 +81,14 @@ class Outcome(NamedTuple):
 STOPPING: Final = (SystemExit, KeyboardInterrupt)
 """What a handler raises to stop its consumer."""
 
-_SUCCESS: Final = Outcome(ConsumeResult.SUCCESS)
+SUCCESS: Final = Outcome(ConsumeResult.SUCCESS)
+"""The outcome of nearly all calls."""
 
 Handler: TypeAlias = Callable[[ReceivedMessage], object] | Callable[[list[ReceivedMessage]], object]
 """Takes a message, or a list of them; None, True and SUCCESS mean handled, see `ConsumeLater`.
 
 A coroutine function is awaited, and its result counts in the same way.
 """
-
-_Given: TypeAlias = ReceivedMessage | list[ReceivedMessage]
 
 
 class HandlerCaller(Protocol):
@@ -135,25 +136,55 @@ class HandlerRunner:
 
     async def run(self, messages: Sequence[ReceivedMessage]) -> Outcome:
         """Call the handler; an exception means that the messages are delivered again."""
+        begun = self.begin(messages)
+        return begun if isinstance(begun, Outcome) else await begun
+
+    def begin(self, messages: Sequence[ReceivedMessage]) -> Outcome | Awaitable[Outcome]:
+        """Call the handler, a coroutine function up to where it first waits.
+
+        If this is no outcome, it has to be awaited at once, and by the same task.
+        """
         if self._threads is not None:
-            outcome = await self._threads.call(messages)
-        else:
-            # It is never reset: the tasks that call this do nothing else for a user.
+            return begin_call(self._ended(self._threads.call(messages), messages))
+        # It is never reset: the tasks that call this do nothing else for a user.
+        if _handling.get() is not self._consumer:
             _handling.set(self._consumer)
+        try:
+            work = self._handler(list(messages) if self._takes_list else messages[0])
+            if work.__class__ is not CoroutineType:
+                return begin_call(self._awaited(work, messages))
             try:
-                outcome = _outcome(await self._handler(self._given(messages)))
-            except BaseException as error:
-                # SystemExit and KeyboardInterrupt of a task would end the loop.  A cancellation
-                # that is not our own is that of something that the handler waited for.
-                if is_own_end(error, asyncio.current_task()):
-                    raise
-                outcome = Outcome(ConsumeResult.LATER, error)
+                waits_for = work.send(None)
+            except StopIteration as ended:
+                return SUCCESS if ended.value is None else _outcome(ended.value)
+        except BaseException as error:
+            return self._failure(error, messages)
+        return self._awaited(rest_of(work, waits_for), messages)
+
+    async def _awaited(self, work: Awaitable[Any], messages: Sequence[ReceivedMessage]) -> Outcome:
+        """Return the outcome of a coroutine of the handler."""
+        try:
+            return _outcome(await work)
+        except BaseException as error:
+            return self._failure(error, messages)
+
+    def _failure(self, error: BaseException, messages: Sequence[ReceivedMessage]) -> Outcome:
+        """Return the outcome of a coroutine that has raised ``error``; raise what ends our task."""
+        # SystemExit and KeyboardInterrupt of a task would end the loop.  A cancellation that is
+        # not our own is that of something that the handler waited for.
+        if is_own_end(error, asyncio.current_task()):
+            raise error
+        self.report(messages, error)
+        return Outcome(ConsumeResult.LATER, error)
+
+    async def _ended(
+        self, call: Awaitable[Outcome], messages: Sequence[ReceivedMessage]
+    ) -> Outcome:
+        """Return the outcome of a call in a thread."""
+        outcome = await call
         if outcome.error is not None:
             self.report(messages, outcome.error)
         return outcome
-
-    def _given(self, messages: Sequence[ReceivedMessage]) -> _Given:
-        return list(messages) if self._takes_list else messages[0]
 
     def report(self, messages: Sequence[ReceivedMessage], error: BaseException) -> None:
         """Log what a handler has raised, and stop the consumer if that is what it wants."""
@@ -175,7 +206,7 @@ class HandlerRunner:
         # StopIteration could not be told to the loop, which would then wait for ever.
         _handling.set(self._consumer)
         try:
-            return _outcome(self._handler(self._given(messages)))
+            return _outcome(self._handler(list(messages) if self._takes_list else messages[0]))
         except BaseException as error:
             return Outcome(ConsumeResult.LATER, error)
 
@@ -187,7 +218,7 @@ class HandlerRunner:
 
 def _outcome(value: object) -> Outcome:
     if value is None or value is True:
-        return _SUCCESS
+        return SUCCESS
     if isinstance(value, ConsumeResult):
         return Outcome(value)
     if isinstance(value, ConsumeLater):

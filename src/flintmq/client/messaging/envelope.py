@@ -151,6 +151,8 @@ _new_item: Final = tuple.__new__
 
 def split_by_size(items: Sequence[BatchItem], size_max: int) -> list[list[BatchItem]]:
     """Cut a list into batches whose bodies and properties stay below ``size_max`` each."""
+    if sum([_OVERHEAD + len(body) + len(properties) for _, body, properties in items]) <= size_max:
+        return [list(items)] if items else []
     batches: list[list[BatchItem]] = []
     size = size_max
     for item in items:

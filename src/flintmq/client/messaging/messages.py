@@ -254,7 +254,13 @@ class ReceivedMessage:
         """
         found = self._body
         if found is None:
-            found = self._body = self._decoded_body()
+            known = self._known
+            # Nearly all bodies are plain; those come without asking further.
+            if known.__class__ is PlainRecord and not known.sys_flag & COMPRESSED:
+                found = known.body
+            else:
+                found = self._decoded_body()
+            self._body = found
         return found
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import os
 import secrets
 from datetime import datetime
@@ -24,45 +25,47 @@ _CLOCK_STEP_MS: Final = 1_000_000
 
 
 class UniqueIds:
-    """Makes ids from address, process, time within the month, and a counter."""
+    """Makes ids from address, process, time within the month, and a counter; for all threads."""
 
     def __init__(self, address: str, *, now_ms: Callable[[], int] = wall_ms) -> None:
         made = encode_unique_id(
             ipaddress.ip_address(address).packed, os.getpid(), secrets.randbits(31), 0, 0
         )
         self._prefix = made[:-_TAIL_LENGTH]
-        self._counter = -1
+        self._numbers = itertools.count()
+        """One call gives one number, or several, whoever else asks at the same time."""
         self._now_ms = now_ms
         self._month_start = self._month_end = 0
-        self._stem_ms, self._last_stem = -1, ""
+        self._last_stem = (-1, "")
+        """A millisecond and the stem of its ids, set together."""
 
     def next(self) -> str:
         """Return a new id."""
-        number = self._counter = (self._counter + 1) & _COUNTER_MASK
+        number = next(self._numbers) & _COUNTER_MASK
         return self._stem() + _BYTE_TEXTS[number >> 8] + _BYTE_TEXTS[number & 0xFF]
 
     def next_ones(self, count: int) -> list[str]:
         """Return several new ids."""
-        stem, first = self._stem(), self._counter + 1
-        self._counter = (self._counter + count) & _COUNTER_MASK
+        stem = self._stem()
         return [
             stem + _BYTE_TEXTS[number >> 8 & 0xFF] + _BYTE_TEXTS[number & 0xFF]
-            for number in range(first, first + count)
+            for number in list(itertools.islice(self._numbers, count))
         ]
 
     def _stem(self) -> str:
         """Return what all ids of this millisecond begin with."""
         now_ms = self._now_ms()
-        if now_ms == self._stem_ms:
-            return self._last_stem
+        stem_ms, stem = self._last_stem
+        if now_ms == stem_ms:
+            return stem
         if not self._month_start <= now_ms < self._month_end:
             self._take_month(now_ms)
         elapsed = now_ms - self._month_start
         if -_CLOCK_STEP_MS < elapsed < 0:
             elapsed = 0
-        self._stem_ms = now_ms
-        self._last_stem = f"{self._prefix}{elapsed & _ELAPSED_MASK:08X}"
-        return self._last_stem
+        stem = f"{self._prefix}{elapsed & _ELAPSED_MASK:08X}"
+        self._last_stem = now_ms, stem
+        return stem
 
     def _take_month(self, now_ms: int) -> None:
         moment = datetime.fromtimestamp(now_ms / 1000).astimezone()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from flintmq.client.errors import (
     AccessDeniedError,
@@ -60,6 +60,19 @@ class DeliveryRules:
     attempt_count: int
     retry_when_not_stored_ok: bool = False
     faults: FaultTable | None = None
+
+
+class Attempt(NamedTuple):
+    """An attempt after which others may follow; without result and error it was not made."""
+
+    queue: MessageQueue
+    result: SendResult | None = None
+    error: FlintError | None = None
+
+    @property
+    def was_made(self) -> bool:
+        """Whether there was an attempt."""
+        return self.result is not None or self.error is not None
 
 
 class Delivery:
@@ -148,29 +161,34 @@ class Delivery:
         deadline: Deadline,
         *,
         introduced: bool = False,
+        first: Attempt | None = None,
     ) -> SendResult:
         """Try one queue after the other until one takes the message or time is up.
 
         A queue that is given is the only one tried.  With ``introduced``, a broker that gets the
-        message has heard of this client before.
+        message has heard of this client before.  ``first`` is the attempt that `try_in_thread`
+        has made of this envelope.
         """
         is_free = queue is None
         tried_brokers: list[str] = []
         not_ok: SendResult | None = None
         failures: list[str] = []
         for _ in range(self._rules.attempt_count if is_free else 1):
-            if deadline.left_ms <= 0:
-                break
-            if self._is_closed:
-                failures.append("the producer was closed meanwhile")
-                break
+            if first is None or not first.was_made:
+                if deadline.left_ms <= 0:
+                    break
+                if self._is_closed:
+                    failures.append("the producer was closed meanwhile")
+                    break
             if is_free:
-                queue = self._first_try(envelope.topic) if not tried_brokers else None
+                queue = self._first_try(envelope.topic, first) if not tried_brokers else None
                 queue = queue or await self._next_try(envelope.topic, deadline, tried_brokers)
             assert queue is not None
             tried_brokers.append(queue.broker_name)
             try:
-                result = await self._attempt(envelope, queue, deadline, introduced=introduced)
+                result = _outcome(first)
+                if result is None:
+                    result = await self._attempt(envelope, queue, deadline, introduced=introduced)
             except FlintError as error:
                 if not _may_retry(error, is_free=is_free):
                     raise
@@ -178,6 +196,8 @@ class Delivery:
                     self._client.fetch_route_soon(envelope.topic)
                 failures.append(f"{queue.broker_name}: {error}")
                 continue
+            finally:
+                first = None
             if result.ok or not self._rules.retry_when_not_stored_ok:
                 return result
             not_ok = result
@@ -186,8 +206,35 @@ class Delivery:
         tried = "; ".join(failures) or f"nothing was answered within {deadline.timeout_ms} ms"
         raise SendFailedError(f"message to {envelope.topic} not acknowledged: {tried}")
 
-    def _first_try(self, topic: str) -> MessageQueue | None:
+    def try_in_thread(
+        self, envelope: Envelope, queue: MessageQueue | None, deadline: Deadline
+    ) -> SendResult | Attempt | None:
+        """Send an envelope from the calling thread, which is not that of the loop.
+
+        If this is no result, `deliver` has to go on from it; None if it is not known where to.
+        """
+        if self._is_closed or not self._client.has_repeating_headers:
+            return None
+        queue = queue or self._first_try(envelope.topic)
+        address = None if queue is None else self._known_address(queue)
+        connection = None if address is None else self._client.remoting.ready(address)
+        if queue is None or address is None or connection is None:
+            return None if queue is None else Attempt(queue)
+        try:
+            request = self._known_sends.request(envelope, queue, connection.next_opaque())
+            answer = connection.exchange_in_thread(request, timeout_ms=max(deadline.left_ms, 1))
+            if answer is None:
+                return Attempt(queue)
+            result = envelope.result(answer, queue, address=address)
+        except FlintError as error:
+            return Attempt(queue, error=error)
+        is_good = result.ok or not self._rules.retry_when_not_stored_ok
+        return result if is_good else Attempt(queue, result)
+
+    def _first_try(self, topic: str, first: Attempt | None = None) -> MessageQueue | None:
         """Return the queue to try first; None if those of the topic are not known yet."""
+        if first is not None:
+            return first.queue
         known = self._client.routes.known_publish_queues(topic)
         return self._choose(topic, known, None) if known else None
 
@@ -234,6 +281,15 @@ class Delivery:
             return self._known_sends.request(envelope, queue, connection.next_opaque())
         header = self._known_sends.header(envelope, queue)
         return connection.new_request(envelope.code, header, envelope.body)
+
+
+def _outcome(attempt: Attempt | None) -> SendResult | None:
+    """Return or raise what came of an attempt; None if none was made."""
+    if attempt is None:
+        return None
+    if attempt.error is not None:
+        raise attempt.error
+    return attempt.result
 
 
 def _may_retry(error: Exception, *, is_free: bool) -> bool:

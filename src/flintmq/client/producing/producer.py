@@ -12,8 +12,6 @@ from flintmq.client.keywords import KeywordSorter
 from flintmq.client.messaging.envelope import (
     Envelope,
     batch_items,
-    make_batch_envelope,
-    make_envelope,
 )
 from flintmq.client.messaging.messages import Message, SendResult
 from flintmq.client.messaging.request_reply import make_reply_envelope, wait_for_reply
@@ -33,6 +31,8 @@ from flintmq.client.producing.delivery import Delivery, DeliveryRules
 from flintmq.client.producing.fault_table import FaultTable
 from flintmq.client.producing.producer_settings import ProducerArguments, ProducerSettings
 from flintmq.client.producing.queue_choice import QueueSelector, queue_for_key, selected_queue
+from flintmq.client.producing.sealing import Sealing
+from flintmq.client.producing.thread_sends import ThreadSends
 from flintmq.client.searching.message_finder import MessageFinder
 from flintmq.client.tracing.send_trace import SendTrace
 from flintmq.client.tracing.trace import TraceSender
@@ -42,7 +42,6 @@ from flintmq.format.wire.codes import RequestCode
 from flintmq.model.message_queue import MessageQueue
 from flintmq.model.property_names import (
     CORRELATION_ID,
-    INSTANCE_ID,
     PRODUCER_GROUP,
     REPLY_TO_CLIENT,
     TIMER_CANCELLED_ID,
@@ -127,6 +126,8 @@ class AsyncProducer(MessageFinder):
         self._trace: SendTrace | None = None
         self._checks = asyncio.Semaphore(CHECK_COUNT_MAX)
         self._opened_delivery: Delivery | None = None
+        self._opened_sealing: Sealing | None = None
+        self._thread_sends: ThreadSends | None = None
 
     # -- sending -----------------------------------------------------------------------------
 
@@ -247,7 +248,7 @@ class AsyncProducer(MessageFinder):
         results: list[SendResult] = []
         batches = await self._batches(listed, queue, batch_size, timeout_ms)
         # All of them before the first is sent: one that cannot be sent means that none is.
-        envelopes = [self._seal_batch(batch[0], items) for _, batch, items in batches]
+        envelopes = [self._sealing.seal_batch(batch[0], items) for _, batch, items in batches]
         for (target, batch, _), envelope in zip(batches, envelopes, strict=True):
             try:
                 result = await self._send(batch, envelope, target, self._deadline(timeout_ms))
@@ -426,34 +427,20 @@ class AsyncProducer(MessageFinder):
 
     # -- one message -------------------------------------------------------------------------
 
-    def _extra(self) -> dict[str, str]:
-        namespace = self.namespace
-        return {INSTANCE_ID: namespace} if namespace else {}
-
     def _seal(self, message: Message, extra: dict[str, str] | None = None) -> Envelope:
-        return make_envelope(
-            message,
-            self.client.unique_ids.next(),
-            topic=wrap(self.namespace, message.topic),
-            extra=self._extra() | extra if extra else self._extra(),
-            compression=self.settings.compression,
-            compress_from=self.settings.compress_from,
-        )
+        return self._sealing.seal(message, extra)
 
-    def _seal_batch(self, first: Message, items: Sequence[BatchItem]) -> Envelope:
-        unique_ids = self.client.unique_ids
-        return make_batch_envelope(
-            items,
-            unique_ids.next_ones(len(items)),
-            topic=wrap(self.namespace, first.topic),
-            wait=first.wait,
-            extra=self._extra(),
-        )
+    @property
+    def _sealing(self) -> Sealing:
+        if self._opened_sealing is None:
+            raise UsageError("the producer is not open: use it in an async with statement")
+        return self._opened_sealing
 
     # -- lifetime ----------------------------------------------------------------------------
 
     async def _begin(self, client: ClientInstance) -> None:
         self._opened_delivery = Delivery(client, self.group, self._rules)
+        self._opened_sealing = Sealing(client.unique_ids, self.namespace or "", self.settings)
         client.add_producer(self.group, self)
         self._is_member = True
         if self.settings.trace:
@@ -465,8 +452,13 @@ class AsyncProducer(MessageFinder):
             sender = TraceSender(send_trace, topic=self.settings.trace_topic)
             sender.start()
             self._trace = SendTrace(sender, client.routes, self.group)
+        elif not self._hooks and self._rules.faults is None:
+            self._thread_sends = ThreadSends(
+                self._opened_delivery, self._opened_sealing, self.settings
+            )
 
     async def _end(self, client: ClientInstance, closing: ClosingTime, *, is_failed: bool) -> None:
+        self._thread_sends = None
         delivery, self._opened_delivery = self._opened_delivery, None
         if delivery is not None:
             delivery.close()
@@ -478,3 +470,11 @@ class AsyncProducer(MessageFinder):
             self._is_member = False
             leaving = client.remove_producer(self.group)
             await closing.step("brokers that are told of the end", leaving)
+
+
+def thread_sends(producer: AsyncProducer) -> ThreadSends | None:
+    """Return what sends from the calling thread; None if nothing may be sent but by the loop.
+
+    So it is if hooks, a trace or the table of slow brokers see what is sent.
+    """
+    return producer._thread_sends

@@ -99,7 +99,9 @@ def read_send_receipt(ext_fields: Mapping[str, str]) -> SendReceipt:
         and offset.isascii()
     ):
         is_traced = None if trace_on is None else True
-        return SendReceipt(msg_id, SMALL[queue_id], int(offset), get("MSG_REGION"), is_traced)
+        fields = (msg_id, SMALL[queue_id], int(offset), get("MSG_REGION"), is_traced)
+        # Its own constructor takes twice as long.
+        return tuple.__new__(SendReceipt, fields)
     read = SendMessageResponse.decode(ext_fields)
     return SendReceipt(read.msg_id, read.queue_id, read.queue_offset, read.region, read.trace_on)
 
