@@ -108,6 +108,7 @@ class SendProcessor:
             if late.count and not late.is_retrying:
                 check_disk(self._context)
                 if self._hold(request, prepared):
+                    late.hold_back(request.connection)
                     return None
                 # The file may be there by now, but stored at once it would overtake the others.
                 self._context.refused.note(WAITING_SENDS)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
+    from flintmq.remoting.peer import Peer
     from flintmq.store.message_store import MessageStore
 
 WAIT_MS: Final = 5000
@@ -56,6 +57,8 @@ class LateSends:
         """Whether the send under way has waited before: it keeps its place if it has to wait on."""
         self._may_wait_on = False
         self._waits_on = False
+        self._storing: asyncio.Future[None] | None = None
+        """Is done when all that waited is stored; None while the file is not there."""
 
     @property
     def count(self) -> int:
@@ -78,22 +81,40 @@ class LateSends:
         self._look_later()
         return True
 
+    def hold_back(self, peer: Peer) -> None:
+        """Have a peer that has just sent more wait until all that waits is stored.
+
+        While the file is not there it is listened to: it may ask for other things than to send.
+        """
+        if self._storing is not None:
+            peer.wait_for(self._storing)
+
     def _look_later(self) -> None:
         if self._timer is None and self.waiting:
-            self._timer = self._loop.call_later(LOOK_MS / 1000, self._look)
+            wait_ms = LOOK_MS if self._storing is None else 0
+            self._timer = self._loop.call_later(wait_ms / 1000, self._look)
 
     def _look(self) -> None:
         self._timer = None
-        began = self._now()
+        began, is_late = self._now(), False
         while self.waiting:
             now = self._now()
             is_late = self._store.is_next_file_late and now < self.waiting[0].deadline
             if is_late or now - began >= RETRY_MS / 1000:
                 break
             if not self._retry_first(may_wait_on=now < self.waiting[0].deadline):
+                is_late = True
                 break
         self._dispatch()
+        self._note_storing(is_storing=bool(self.waiting) and not is_late)
         self._look_later()
+
+    def _note_storing(self, *, is_storing: bool) -> None:
+        if is_storing and self._storing is None:
+            self._storing = self._loop.create_future()
+        elif not is_storing and self._storing is not None:
+            self._storing.set_result(None)
+            self._storing = None
 
     def wait_on(self) -> bool:
         """Have the send under way, which has waited before, wait for one more file.
@@ -121,3 +142,4 @@ class LateSends:
             self._timer = None
         while self.waiting:
             self._retry_first(may_wait_on=False)
+        self._note_storing(is_storing=False)
