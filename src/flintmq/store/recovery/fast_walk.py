@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import sys
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from flintmq.store.log.record_walk import LogEnd
@@ -36,6 +37,10 @@ STEP_SIZE: Final = 32 << 20
 
 AHEAD_THREADS: Final = 2
 """A table is walked in one while the properties of the one before it are read in the other."""
+
+SWITCH_INTERVAL_S: Final = 0.0002
+"""How long a thread that comes back from a kernel or the disk waits for the interpreter at most:
+each does so thousands of times, and Python's 5 ms would make them wait in turn."""
 
 WHOLE_FILE_SIZE: Final = 64 << 20
 """A file of the log with others behind it that has so many bytes is worth loading machine code."""
@@ -130,8 +135,13 @@ class FastWalk:
         # Few starts have so much to walk.
         from concurrent.futures import ThreadPoolExecutor
 
-        with ThreadPoolExecutor(AHEAD_THREADS, "flintmq-walk-ahead") as self._threads:
-            yield
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(min(before, SWITCH_INTERVAL_S))
+        try:
+            with ThreadPoolExecutor(AHEAD_THREADS, "flintmq-walk-ahead") as self._threads:
+                yield
+        finally:
+            sys.setswitchinterval(before)
 
     def _count_file(
         self, file: MappedFile, offset: int, *, check_crc: bool
