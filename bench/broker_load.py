@@ -27,6 +27,7 @@ from flintmq.format.wire.headers.send import SendMessageRequestV2
 QUEUE_COUNT: Final = 4
 PULL_COUNT: Final = 32
 BUILD_TIMEOUT_S: Final = 300
+FILL_TIMEOUT_S: Final = 600
 SOURCE: Final = Path(__file__).parent / "load"
 """The generator in Go."""
 _READ_SIZE: Final = 1 << 20
@@ -92,14 +93,11 @@ class GoLoad:
 
     def send(self, address: str, topic: str, sending: Sending, seconds: float) -> Loaded:
         """Send for a while."""
-        options = {
-            "conns": sending.connection_count,
-            "window": sending.window,
-            "size": sending.body_size,
-            "batch": sending.batch_size,
-            "header": sending.notation.name.lower(),
-        }
-        return self._run("send", address, topic, seconds, options)
+        return self._run("send", address, topic, seconds, _send_options(sending))
+
+    def fill(self, address: str, topic: str, sending: Sending, count: int) -> Loaded:
+        """Send so many messages."""
+        return self._run("send", address, topic, FILL_TIMEOUT_S, _send_options(sending, count))
 
     def pull(self, address: str, topic: str, seconds: float) -> Loaded:
         """Read a topic again and again."""
@@ -126,6 +124,17 @@ class GoLoad:
             raise LoadError(f"{result['failed']} messages were refused")
         rate = result["received"] / seconds if mode == "push" else result["msgs_per_s"]
         return Loaded(rate, *[result.get(name, 0) for name in ("p50_us", "p99_us", "p999_us")])
+
+
+def _send_options(sending: Sending, count: int = 0) -> dict[str, object]:
+    return {
+        "conns": sending.connection_count,
+        "window": sending.window,
+        "size": sending.body_size,
+        "batch": sending.batch_size,
+        "header": sending.notation.name.lower(),
+        "count": count,
+    }
 
 
 class PythonLoad:

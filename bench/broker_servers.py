@@ -169,7 +169,7 @@ def _java(
     """Run a class of RocketMQ with settings in a file, on a free port."""
     toolchain = JavaToolchain.find()
     conf = work / "home" / "conf"
-    conf.mkdir(parents=True)
+    conf.mkdir(parents=True, exist_ok=True)
     (conf / f"logback_{package}.xml").write_text(_LOGBACK.format(path=work / f"{package}.log"))
     port = _free_port()
     lines = [f"{key}={value}\n" for key, value in {"listenPort": port, **properties}.items()]

@@ -15,7 +15,7 @@ import matplotlib as mpl
 from rich.console import Console
 from rich.table import Table
 
-from bench import scale_namesrv, scale_subjects
+from bench import scale_namesrv, scale_restart, scale_subjects
 from bench.scale_server import Point
 
 mpl.use("svg")
@@ -33,7 +33,9 @@ class Subject(NamedTuple):
 SUBJECTS: Final = (
     Subject("topics", "topics", (1000, 2500, 5000, 10_000), scale_subjects.topics),
     Subject("queues", "queues", (5000, 10_000, 25_000, 50_000), scale_subjects.queues),
-    Subject("connections", "connections", (1000, 2500, 5000, 10_000), scale_subjects.connections),
+    Subject(
+        "connections", "connections", (1000, 2500, 5000, 10_000, 18_000), scale_subjects.connections
+    ),
     Subject(
         "bodies",
         "bytes of a body",
@@ -41,7 +43,8 @@ SUBJECTS: Final = (
         scale_subjects.bodies,
     ),
     Subject("log", "messages", (500_000, 2_000_000, 8_000_000), scale_subjects.log),
-    Subject("large-log", "GiB of log", (1, 4, 16, 40), scale_subjects.large_log),
+    Subject("large-log", "GiB of log", (1, 4, 10), scale_subjects.large_log),
+    Subject("restart", "messages", (1_000_000, 3_000_000, 10_000_000), scale_restart.restart),
     Subject("brokers", "brokers", (100, 300, 1000), scale_namesrv.brokers),
 )
 

@@ -16,7 +16,7 @@ from flintmq.format.wire.headers.namesrv import RegisterBrokerRequest, RouteRequ
 from flintmq.model.data_version import DataVersion
 from flintmq.model.topic_config import TopicConfig
 from flintmq.remoting import RemotingClient
-from tests.kits.processes.serve_process import serving
+from tests.kits.processes.broker_process import OurNamesrv
 
 TOPICS_A_BROKER: Final = 20
 QUERY_COUNT: Final = 20_000
@@ -38,8 +38,8 @@ def brokers(work: Path, amount: int) -> Point:
 
 @contextlib.contextmanager
 def _ours(data: Path) -> Iterator[Server]:
-    with serving(data, "--log-level=error", small=False) as group:
-        yield Server(group.pid, group.namesrv)
+    with OurNamesrv(data) as namesrv:
+        yield Server(namesrv.pid, namesrv.address)
 
 
 async def _measure(server: Server, amount: int) -> dict[str, float]:

@@ -23,13 +23,13 @@ const (
 
 type fields map[string]string
 
-// request is one frame that is sent again and again; only its opaque number and, where it has
-// one, the sixteen hexadecimal digits of its unique id change.
+// request is one frame that is sent again and again; only its opaque number and, where its
+// messages have them, the sixteen hexadecimal digits of their unique ids change.
 type request struct {
 	frame    []byte
 	opaqueAt int
 	isBinary bool
-	uniqueAt int
+	uniqueAt []int
 }
 
 const uniqueMark = "@@@@@@@@@@@@@@@@"
@@ -48,7 +48,7 @@ func newRequest(code int, ext fields, body []byte, notation string) *request {
 		name := `"opaque":`
 		opaqueAt = bytes.Index(frame, []byte(name+strconv.Itoa(opaqueBase))) + len(name)
 	}
-	return &request{frame, opaqueAt, isBinary, bytes.Index(frame, []byte(uniqueMark))}
+	return &request{frame, opaqueAt, isBinary, placesOf(frame, []byte(uniqueMark))}
 }
 
 func jsonHeader(code int, ext fields) []byte {
@@ -99,10 +99,28 @@ func (r *request) numbered(number int) []byte {
 	return r.frame
 }
 
-// setUnique gives the message an id of its own.
+func placesOf(frame, mark []byte) []int {
+	var places []int
+	for start := 0; ; {
+		at := bytes.Index(frame[start:], mark)
+		if at < 0 {
+			return places
+		}
+		places = append(places, start+at)
+		start += at + len(mark)
+	}
+}
+
+// setUnique gives each message an id of its own, counted from this one on.
 func (r *request) setUnique(id uint64) {
-	if r.uniqueAt >= 0 {
-		copy(r.frame[r.uniqueAt:], fmt.Sprintf("%016X", id))
+	const digits = "0123456789ABCDEF"
+	for _, at := range r.uniqueAt {
+		rest := id
+		for place := at + len(uniqueMark) - 1; place >= at; place-- {
+			r.frame[place] = digits[rest&15]
+			rest >>= 4
+		}
+		id++
 	}
 }
 

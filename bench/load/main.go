@@ -1,6 +1,6 @@
 // Command load puts load on a broker of RocketMQ 4.x and says what the broker did of it.
 //
-//	load send -addr HOST:PORT[,HOST:PORT] -topic T [-conns 4] [-window 64] [-size 128] [-batch 1] [-header json]
+//	load send -addr HOST:PORT[,HOST:PORT] -topic T [-conns 4] [-window 64] [-size 128] [-batch 1] [-header json] [-count N]
 //	load pull -addr HOST:PORT -topic T [-queues 4] [-max 32]
 //	load push -addr HOST:PORT -topic T [-rate 1000]
 //
@@ -15,6 +15,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"time"
@@ -26,7 +27,7 @@ type options struct {
 	address, topic, notation string
 	connections, window      int
 	size, batch, rate        int
-	queues, pullCount        int
+	queues, pullCount, count int
 	duration                 time.Duration
 }
 
@@ -34,6 +35,15 @@ type options struct {
 func (o options) broker(connection int) string {
 	addresses := strings.Split(o.address, ",")
 	return addresses[connection%len(addresses)]
+}
+
+// requests returns how many requests a connection sends at most.
+func (o options) requests(connection int) int {
+	if o.count == 0 {
+		return math.MaxInt
+	}
+	all := (o.count + o.batch - 1) / o.batch
+	return (all + o.connections - 1 - connection) / o.connections
 }
 
 type result map[string]any
@@ -55,6 +65,7 @@ func main() {
 	flags.IntVar(&o.rate, "rate", 1000, "messages a second, for push")
 	flags.IntVar(&o.queues, "queues", queueCount, "queues that are read, each by a connection")
 	flags.IntVar(&o.pullCount, "max", 32, "messages of a pull at most")
+	flags.IntVar(&o.count, "count", 0, "messages to send, in whole batches; 0 is as many as the time allows")
 	seconds := flags.Float64("seconds", 5, "how long")
 	_ = flags.Parse(os.Args[2:])
 	if o.connections < 1 || o.window < 1 || o.batch < 1 || o.rate < 1 || o.queues < 1 || o.size < 8 {

@@ -32,7 +32,6 @@ func batchOf(count, size int) []byte {
 	var batch []byte
 	for number := 0; number < count; number++ {
 		texts := []byte(messageTexts)
-		copy(texts[bytes.Index(texts, []byte(uniqueMark)):], []byte(strconv.Itoa(1<<50+number)))
 		batch = binary.BigEndian.AppendUint32(batch, uint32(22+size+len(texts)))
 		batch = binary.BigEndian.AppendUint32(batch, 0)
 		batch = binary.BigEndian.AppendUint32(batch, crc32.ChecksumIEEE(body)&0x7fffffff)
@@ -59,6 +58,8 @@ type sender struct {
 	conn         net.Conn
 	request      *request
 	window       int
+	batch        int
+	left         int
 	next         uint64
 	began        []time.Time
 	took         []time.Duration
@@ -68,8 +69,9 @@ type sender struct {
 }
 
 func (s *sender) put(slot int) error {
-	s.next++
+	s.left--
 	s.request.setUnique(s.next)
+	s.next += uint64(s.batch)
 	s.began[slot] = time.Now()
 	_, err := s.conn.Write(s.request.numbered(slot))
 	return err
@@ -77,13 +79,14 @@ func (s *sender) put(slot int) error {
 
 func (s *sender) run(until time.Time) error {
 	defer s.conn.Close()
-	for slot := 0; slot < s.window; slot++ {
+	underWay := min(s.window, s.left)
+	for slot := 0; slot < underWay; slot++ {
 		if err := s.put(slot); err != nil {
 			return err
 		}
 	}
 	answers := newAnswerReader(s.conn, 64<<10)
-	for underWay := s.window; underWay > 0; {
+	for underWay > 0 {
 		got, err := answers.next()
 		if err != nil {
 			return err
@@ -96,7 +99,7 @@ func (s *sender) run(until time.Time) error {
 			s.firstRefusal = got.code
 		}
 		s.took = append(s.took, now.Sub(s.began[got.number]))
-		if now.After(until) {
+		if s.left == 0 || now.After(until) {
 			underWay--
 		} else if err := s.put(got.number); err != nil {
 			return err
@@ -114,7 +117,7 @@ func send(o options) (result, error) {
 		}
 		senders[number] = &sender{
 			conn: conn, request: sendRequest(o, number), window: o.window,
-			next: uint64(number) << 40, began: make([]time.Time, o.window),
+			batch: o.batch, left: o.requests(number), next: uint64(number)<<40 + 1, began: make([]time.Time, o.window),
 		}
 	}
 	began := time.Now()

@@ -3,6 +3,11 @@
 Every name server has a task of its own, so one that is down delays nobody: neither the others nor
 a send that makes a topic.  The topics are encoded when they have changed, in slices, and not every
 time that a registration is due.
+
+As in RocketMQ, a topic that is new or changed is registered alone, with the version of the table:
+else each new topic of a broker with thousands would have all of them sent, read and compared.
+RocketMQ's broker does so without a look at the name server, and one that has just been started has
+then nothing else of it.  Here it is asked first whether it has the table as it was before.
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ import asyncio
 import contextlib
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from flintmq.errors import FlintError
 from flintmq.format.java import crc31
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
     from flintmq.broker.config import BrokerConfig
     from flintmq.broker.tables.topic_table import TopicTable
     from flintmq.format.wire.command import Command
+    from flintmq.model.data_version import DataVersion
     from flintmq.remoting.fair_turns import FairTurns
     from flintmq.remoting.tls_files import WatchedContext
 
@@ -45,6 +51,24 @@ PERIOD_MS_MAX: Final = 60_000
 LOOK_FOR_MASTER_MS: Final = 2000
 """How often a slave registers that follows no master: one may be there by now."""
 UNREGISTER_TIMEOUT_MS: Final = 3000
+WHOLE_TABLE_MAX: Final = 256
+"""So many topics are always registered together."""
+
+
+class _Body(NamedTuple):
+    """What is registered, and the state of the table that it tells."""
+
+    content: bytes
+    version: DataVersion
+    change_number: int
+
+
+class _Taken(NamedTuple):
+    """What a name server has taken last, and over which connection."""
+
+    connection: object | None
+    version: DataVersion
+    change_number: int
 
 
 class BrokerRegistrar:
@@ -66,8 +90,8 @@ class BrokerRegistrar:
         self._address = address
         self._ha_address = ha_address
         self._turns = turns
-        self._encoded: tuple[object, bytes] = (None, b"")
-        """What the last body was made of, and the body."""
+        self._encoded: tuple[object, _Body] | None = None
+        """What the last body of all topics was made of, and the body."""
         self._encoding = asyncio.Lock()
         self._client = RemotingClient(
             prepare=prepare,
@@ -87,6 +111,8 @@ class BrokerRegistrar:
         self.master_told: Callable[[str | None, str | None], bool] | None = None
         """On a slave: is told the addresses of its master, and tells whether it follows it."""
         self._looks_for_master = False
+        self._taken: dict[str, _Taken] = {}
+        """What each name server has taken last; none that has refused something since."""
 
     async def start(self) -> None:
         """Register everywhere for the first time, then go on in the background."""
@@ -128,14 +154,15 @@ class BrokerRegistrar:
             due.clear()
             await self._register(address, is_forced=is_forced)
 
-    async def _body(self, config: BrokerConfig) -> bytes:
-        """Return the topics as a registration has them."""
+    async def _whole_body(self, config: BrokerConfig) -> _Body:
+        """Return all topics as a registration has them."""
         permission, is_compressed = config.permission, config.compressed_register
         async with self._encoding:
             version = self._topics.version
             made_of = (version, permission, is_compressed)
-            if self._encoded[0] == made_of:
+            if self._encoded is not None and self._encoded[0] == made_of:
                 return self._encoded[1]
+            change_number = self._topics.change_number
             topics = list(self._topics)
             if permission & Perm.READ_WRITE != Perm.READ_WRITE:
                 topics = [replace(topic, perm=permission) for topic in topics]
@@ -146,18 +173,48 @@ class BrokerRegistrar:
                 )
             else:
                 body = await self._turns.run(encode_in_steps(topics, version), "registration")
-            self._encoded = (made_of, body)
-            return body
+            whole = _Body(body, version, change_number)
+            self._encoded = (made_of, whole)
+            return whole
 
-    async def _is_known(self, namesrv: str, config: BrokerConfig) -> bool:
-        """Ask a name server whether it has the topics as they are now."""
+    async def _news_body(self, namesrv: str, config: BrokerConfig) -> _Body | None:
+        """Return the topics that have changed since a name server has taken all others.
+
+        None where all have to be registered.
+        """
+        topics, taken = self._topics, self._taken.get(namesrv)
+        if (
+            taken is None
+            or taken.connection is None
+            or len(topics) <= WHOLE_TABLE_MAX
+            or config.permission & Perm.READ_WRITE != Perm.READ_WRITE
+            or not topics.changed_since(taken.change_number)
+            # Of what another process in its place has, nothing is known.
+            or self._client.ready(namesrv) is not taken.connection
+            or not await self._is_known(namesrv, config, taken.version)
+        ):
+            return None
+        changed = topics.changed_since(taken.change_number)
+        if (
+            changed is None
+            or self._client.ready(namesrv) is not taken.connection
+            or self._config() != config
+        ):
+            return None
+        if (due := self._is_due.get(namesrv)) is not None:
+            due.clear()  # What has come meanwhile is among these.
+        version, number = topics.version, topics.change_number
+        body = encode_registration(changed, version, compressed=config.compressed_register)
+        return _Body(body, version, number)
+
+    async def _is_known(self, namesrv: str, config: BrokerConfig, version: DataVersion) -> bool:
+        """Ask a name server whether it has this version of the topics."""
         header = QueryDataVersionRequest(
             broker_name=config.name,
             broker_addr=self._address,
             cluster_name=config.cluster,
             broker_id=config.broker_id,
         )
-        version = self._topics.version
         body = dumps_body(version_to_json(version))
         code, timeout_ms = RequestCode.QUERY_DATA_VERSION, config.register_timeout_ms
         try:
@@ -171,9 +228,11 @@ class BrokerRegistrar:
 
     async def _register(self, namesrv: str, *, is_forced: bool) -> None:
         config = self._config()
-        if not is_forced and await self._is_known(namesrv, config):
+        if not is_forced and await self._is_known(namesrv, config, self._topics.version):
             return
-        body = await self._body(config)
+        told = await self._news_body(namesrv, config) or await self._whole_body(config)
+        body = told.content
+        self._taken.pop(namesrv, None)
         header = RegisterBrokerRequest(
             broker_name=config.name,
             broker_addr=self._address,
@@ -194,8 +253,9 @@ class BrokerRegistrar:
             if answer.code != ResponseCode.SUCCESS:
                 raise RegistrationRefusedError(f"code {answer.code}: {answer.remark}")
             if self.master_told is not None:
-                told = RegisterBrokerResponse.decode(answer.ext_fields)
-                self._looks_for_master = not self.master_told(told.master_addr, told.ha_server_addr)
+                found = RegisterBrokerResponse.decode(answer.ext_fields)
+                follows = self.master_told(found.master_addr, found.ha_server_addr)
+                self._looks_for_master = not follows
             elif answer.body:
                 table = Members(loads_body(answer.body), "the order configuration").table("table")
                 self._topics.set_order(frozenset(map(str, table)))
@@ -207,6 +267,7 @@ class BrokerRegistrar:
                 logger.warning("not registered: namesrv=%s reason=%s", namesrv, error)
             return
         self._is_registered.add(namesrv)
+        self._taken[namesrv] = _Taken(self._client.ready(namesrv), told.version, told.change_number)
         if namesrv in self._is_failing:
             self._is_failing.discard(namesrv)
             logger.info("registered again: namesrv=%s", namesrv)

@@ -189,6 +189,13 @@ def dumps(value: Any, *, sort_members: bool = True) -> str:
     return "".join(parts)
 
 
+def dumps_member(name: str, value: Any, *, depth: int) -> str:
+    """Return a member as `dumps` writes it into a map that stands in ``depth`` others."""
+    parts = [f"{_new_line(depth + 1)}{_quoted(name)}:"]
+    _Writer(parts, sort_members=True).write(value, depth + 1)
+    return "".join(parts)
+
+
 class _Writer:
     """Appends the text of values to a list of parts."""
 

@@ -33,6 +33,11 @@ class _OurServer(ABC):
         """Stop cleanly."""
         self._process.stop()
 
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
+
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -81,11 +86,6 @@ class OurBroker(_OurServer):
     def log(self) -> Path:
         """What the process has written since its last start."""
         return self.root / f"broker-{self._starts}.log"
-
-    @property
-    def pid(self) -> int:
-        """The process."""
-        return self._process.pid
 
     def start(self) -> None:
         """Start, and wait until it is registered."""

@@ -424,3 +424,27 @@ async def test_a_broker_that_stops_while_a_large_batch_waits_for_a_file_stores_i
     call.exception()
     async with slow_site(tmp_path, mappedFileSizeCommitLog=str(1 << 20)) as (here, _):
         assert here.broker.context.store.max_offset_in_queue("T", 0) == 4000
+
+
+async def test_producers_that_send_on_do_not_keep_each_other_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of all that waits a send or two are stored in each turn, and their answers bring as many.
+    monkeypatch.setattr(late_sends, "RETRY_MS", 0.02)
+    async with slow_site(tmp_path, mappedFileSizeCommitLog=str(64 << 20)) as (here, files):
+        late = here.broker.context.late_sends
+        files.may_make.clear()
+        is_over = False
+
+        async def produce(wire: Wire) -> None:
+            while not is_over:
+                answer = await wire.send_raw("T", BODY)
+                assert answer.code == ResponseCode.SUCCESS
+
+        wires = [await here.client() for _ in range(3)]
+        producers = [asyncio.create_task(produce(wire)) for wire in wires * 8]
+        await eventually(lambda: late.count == len(producers))
+        files.may_make.set()
+        await eventually(lambda: not late.count)
+        is_over = True
+        await asyncio.gather(*producers)

@@ -11,6 +11,7 @@ import pytest
 
 from flintmq.broker.tables.offset_table import OffsetTable
 from flintmq.broker.tables.state_keeper import StateKeeper
+from flintmq.format import fastjson
 from flintmq.format.message_id import decode_offset_id
 from flintmq.format.wire.codes import RequestCode
 from flintmq.format.wire.headers.send_back import SendBackRequest
@@ -123,7 +124,7 @@ async def test_no_send_to_a_new_topic_is_acknowledged_before_the_topic_is_on_the
         assert done == set()
         slow.may_go_on.set()
         await asyncio.gather(*answers)
-        assert "new" in slow.saved[0]["topicConfigTable"]
+        assert "new" in fastjson.loads(slow.saved[0])["topicConfigTable"]
         context.topics.keeper.file = real
         context.topics.bump_version()
 

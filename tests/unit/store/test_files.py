@@ -22,7 +22,7 @@ from flintmq.store.errors import (
     StoreLoadError,
     StoreLockedError,
 )
-from flintmq.store.files import local_files, local_region
+from flintmq.store.files import file_map, local_files, local_region
 from flintmq.store.files.file_map import UNTRACKED_FROM, FileMap, UntrackedMap, map_file
 from flintmq.store.files.file_system_sync import sync_file_system
 from flintmq.store.files.interface import (
@@ -416,6 +416,31 @@ def test_a_file_that_cannot_be_mapped_is_an_error(tmp_path: Path) -> None:
         assert bytes(UntrackedMap(file.fileno(), 7, read_only=True).view) == b"content"
         with pytest.raises(PermissionError):
             UntrackedMap(file.fileno(), 7, read_only=False)
+
+
+def test_files_leave_some_maps_to_memory_and_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = file_map._MapRoom(2)
+    monkeypatch.setattr(file_map, "_room", lambda: room)
+    files = LocalFiles()
+    first, _ = files.create(tmp_path / "1", 4096), files.create(tmp_path / "2", 4096)
+    with pytest.raises(StoreIOError, match=r"2 files are mapped, as many as vm\.max_map_count"):
+        files.create(tmp_path / "3", 4096)
+    first.close()
+    files.create(tmp_path / "4", 4096).close()
+    # A file that could not be mapped takes no room either.
+    with pytest.raises(StoreError):
+        files.open(tmp_path / "none")
+    files.create(tmp_path / "5", 4096).close()
+
+
+def test_how_many_files_may_be_mapped_is_what_the_kernel_allows(tmp_path: Path) -> None:
+    limit = tmp_path / "limit"
+    assert file_map.file_count_max(limit) == sys.maxsize
+    for text, most in [("65530\n", 63_482), ("3000\n", 1500), ("unlimited\n", sys.maxsize)]:
+        limit.write_text(text)
+        assert file_map.file_count_max(limit) == most
 
 
 def test_an_untracked_map_lives_as_long_as_its_last_reader(tmp_path: Path) -> None:

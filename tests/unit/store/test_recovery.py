@@ -1,3 +1,5 @@
+import shutil
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -19,6 +21,7 @@ from flintmq.store.errors import StoreLoadError
 from flintmq.store.log.torn_write import is_torn
 from flintmq.store.message_store import MessageStore
 from flintmq.testing import ROOT, SimulatedFiles
+from tests.kits.store.offline_stores import small_config
 from tests.kits.store.store_kit import (
     LOG,
     STORE_MS,
@@ -595,3 +598,42 @@ def test_a_queue_beside_the_extension_of_another_life_gets_its_own(
         assert found.tags_code == tags_code(f"one{number}")
     again = open_store(files.process_crash_image(), enable_consume_queue_ext=True)
     assert not again.recovery_report.problems
+
+
+# -- queues that the checkpoint does not know ------------------------------------------------
+
+
+def killed_before_marks(root: Path) -> Path:
+    """Return a store with a message in each of three queues, of which the checkpoint has none."""
+    with closing(MessageStore.open(small_config(root / "live"), background=False)) as store:
+        for queue_id in range(3):
+            store.put(message(b"%d" % queue_id, queue_id=queue_id))
+        store.dispatch()
+        return Path(shutil.copytree(root / "live", root / "killed"))
+
+
+def queue_files(root: Path) -> dict[str, int]:
+    return {path.parent.name: path.stat().st_ino for path in root.glob("consumequeue/*/*/0*")}
+
+
+def test_the_file_of_a_queue_that_is_made_anew_is_kept(tmp_path: Path) -> None:
+    root = killed_before_marks(tmp_path)
+    before = queue_files(root)
+    assert len(before) == 3
+    with closing(MessageStore.open(small_config(root), background=False)) as store:
+        assert (store.recovery_report.units_cut, store.recovery_report.units_rebuilt) == (3, 3)
+        assert [bodies(store, "T", queue_id) for queue_id in range(3)] == [[b"0"], [b"1"], [b"2"]]
+        assert queue_files(root) == before
+
+
+def test_a_queue_whose_messages_are_all_lost_keeps_no_file(tmp_path: Path) -> None:
+    root = killed_before_marks(tmp_path)
+    (log,) = root.glob("commitlog/0*")
+    content = log.read_bytes()
+    first = check_record(content, 0, len(content), check_crc=True, expected_offset=0)
+    last = 2 * first.size
+    log.write_bytes(content[:last] + bytes(len(content) - last))
+    with closing(MessageStore.open(small_config(root), background=False)) as store:
+        assert queue_files(root).keys() == {"0", "1"}
+        store.put(message(b"again", queue_id=2))
+        assert bodies(store, "T", 2) == [b"again"]

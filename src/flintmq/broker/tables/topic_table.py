@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flintmq.broker.tables.state_keeper import StateKeeper
 from flintmq.broker.tables.table_limits import TABLE_SIZE_MAX, TableLimitError, json_size
-from flintmq.format.wire.bodies.topics import topic_table_from_json, topic_table_to_json
+from flintmq.broker.tables.topic_file_text import TopicFileText
+from flintmq.format.wire.bodies.topics import topic_table_from_json
 from flintmq.model.data_version import DataVersion
 from flintmq.model.topic_config import QUEUE_COUNT_MAX, Perm, TopicConfig, TopicSysFlag
 from flintmq.model.topics import (
@@ -36,6 +37,9 @@ logger = logging.getLogger(__name__)
 TOPIC_COUNT_MAX: Final = 100_000
 """Topics of one broker; clients may make them, so there is a limit."""
 
+NEWS_COUNT_MAX: Final = 1024
+"""Changed topics that are remembered for those who ask what has changed."""
+
 ENTRY_SIZE: Final = 200
 """Bytes that a topic has in the file besides its name, which is there twice."""
 
@@ -61,7 +65,12 @@ class TopicTable:
         self._minute = 0
         self._made_in_minute = 0
         """Topics that sends have made in this minute."""
+        self._text = TopicFileText()
         self.keeper = StateKeeper(file, self._snapshot)
+        self._news: dict[str, int] = {}
+        """Topics that are new or changed, by the number of the change; the last one is last."""
+        self._news_since = 0
+        """The number of the change from which on they are all there."""
         self._unsaved: dict[str, int] = {}
         """Topics that changed, by the version of the file that will have them."""
         self._looked_at_version = 0
@@ -152,17 +161,53 @@ class TopicTable:
             return False
         self._size -= _entry_size(name)
         self._changed(name)
+        self._forget_news()
         logger.info("topic deleted: topic=%s", name)
         return True
 
     def bump_version(self) -> None:
         """Give the topics a new version, so that name servers see that something has changed."""
+        self._count_change()
+        self._forget_news()
+
+    def _count_change(self) -> None:
         self.version = self.version.next(self._now_ms())
         self.keeper.changed()
 
+    @property
+    def change_number(self) -> int:
+        """How often the table has changed."""
+        return self.keeper.version
+
+    def changed_since(self, change_number: int) -> list[TopicConfig] | None:
+        """Return the topics that are new or changed since a change.
+
+        None if that is not known any more, or something else has changed.
+        """
+        if change_number < self._news_since:
+            return None
+        changed = []
+        for name, number in reversed(self._news.items()):
+            if number <= change_number:
+                break
+            changed.append(self._topics[name])
+        return changed
+
+    def _note_news(self, name: str) -> None:
+        self._news.pop(name, None)
+        self._news[name] = self.change_number
+        if len(self._news) > NEWS_COUNT_MAX:
+            oldest = next(iter(self._news))
+            self._news_since = self._news.pop(oldest)
+
+    def _forget_news(self) -> None:
+        self._news.clear()
+        self._news_since = self.change_number
+
     def _changed(self, name: str) -> None:
         """Have a changed topic written; until it is, sends to it are not acknowledged."""
-        self.bump_version()
+        self._count_change()
+        self._note_news(name)
         saved_version = self.keeper.saved_version
         if saved_version != self._looked_at_version:
             # Once for each write: a heartbeat may make thousands of topics before the next one.
@@ -248,6 +293,7 @@ class TopicTable:
             raise TopicLimitError(f"the master has {len(topics)} topics, more than there can be")
         self._topics, self._size, self.version = dict(topics), size, version
         self.keeper.changed()
+        self._forget_news()
         self.announce()
         return True
 
@@ -263,7 +309,7 @@ class TopicTable:
 
     def _snapshot(self) -> Callable[[], Any]:
         topics, version = list(self._topics.values()), self.version
-        return lambda: topic_table_to_json(topics, version)
+        return lambda: self._text.encode(topics, version)
 
 
 class TopicLimitError(TableLimitError):

@@ -3,15 +3,22 @@
 Before Python 3.13 an ``mmap`` keeps a descriptor for as long as it lives, so that a broker with
 50,000 queues would need as many.  A process that has many descriptors open therefore makes further
 maps by the system call itself (`UntrackedMap`).  It takes `ctypes`, which is loaded only then.
+
+The kernel bounds the maps of a process as well.  At its bound not only files have no room: the
+allocator of C and new threads need maps too, and a process without any may end at any time.  So
+some are left to them, and a file that would take those is refused with the reason.
 """
 
 from __future__ import annotations
 
+import errno
 import functools
 import mmap
 import os
 import sys
+import threading
 import weakref
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from flintmq.store.files.page_residency import address_of
@@ -21,6 +28,46 @@ if TYPE_CHECKING:
 
 UNTRACKED_FROM: Final = 512
 """A next descriptor of this number says that many are open: the lowest free one comes next."""
+
+LIMIT_FILE: Final = Path("/proc/sys/vm/max_map_count")
+OTHER_MAPS: Final = 2048
+"""Maps that are left for libraries, threads and memory."""
+
+
+class _MapRoom:
+    """Counts the mapped files of this process, as far as the kernel allows them."""
+
+    def __init__(self, file_max: int) -> None:
+        self._file_max = file_max
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def take(self) -> None:
+        """Count one more; OSError if there may be none."""
+        with self._lock:
+            if self._count >= self._file_max:
+                reason = f"{self._count} files are mapped, as many as vm.max_map_count has room for"
+                raise OSError(errno.ENOMEM, reason)
+            self._count += 1
+
+    def give_back(self) -> None:
+        """Count one less."""
+        with self._lock:
+            self._count -= 1
+
+
+def file_count_max(limit_file: Path = LIMIT_FILE) -> int:
+    """Return how many files may be mapped."""
+    try:
+        limit = int(limit_file.read_text())
+    except (OSError, ValueError):
+        return sys.maxsize
+    return max(limit - OTHER_MAPS, limit // 2)
+
+
+@functools.cache
+def _room() -> _MapRoom:
+    return _MapRoom(file_count_max())
 
 
 class FileMap(Protocol):
@@ -48,9 +95,14 @@ class FileMap(Protocol):
 
 def map_file(descriptor: int, size: int, *, read_only: bool) -> FileMap:
     """Map the file behind a descriptor, which stays the caller's."""
-    if sys.version_info < (3, 13) and _next_number(descriptor) >= UNTRACKED_FROM:
-        return UntrackedMap(descriptor, size, read_only=read_only)
-    return PythonMap(descriptor, size, read_only=read_only)
+    is_untracked = sys.version_info < (3, 13) and _next_number(descriptor) >= UNTRACKED_FROM
+    make = UntrackedMap if is_untracked else PythonMap
+    _room().take()
+    try:
+        return make(descriptor, size, read_only=read_only)
+    except BaseException:
+        _room().give_back()
+        raise
 
 
 def _next_number(descriptor: int) -> int:
@@ -88,6 +140,7 @@ class PythonMap:
 
     def close(self) -> None:
         """Release the view and unmap the file."""
+        _room().give_back()
         self.view.release()
         self._map.close()
 
@@ -117,6 +170,7 @@ class UntrackedMap:
 
     def close(self) -> None:
         """Release the view; that of the last reader unmaps the file."""
+        _room().give_back()
         self.view.release()
         if self._array() is not None:
             raise BufferError("somebody still reads the map")

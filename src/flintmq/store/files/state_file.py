@@ -103,8 +103,11 @@ class StateFile:
         return self._read(self.backup_path).value
 
     def save(self, value: Any) -> None:
-        """Replace the state, durably; when this raises, the old state or the new one is there."""
-        content = fastjson.dumps(value).encode()
+        """Replace the state, durably; when this raises, the old state or the new one is there.
+
+        Bytes are taken for the text of a state.
+        """
+        content = value if isinstance(value, bytes) else fastjson.dumps(value).encode()
         if len(content) > self._size_max:
             raise StateFileError(
                 self.path, f"a state of {len(content)} bytes, at most {self._size_max} are allowed"

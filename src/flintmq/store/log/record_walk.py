@@ -106,6 +106,17 @@ class LogWalk:
         except CorruptRecordError:
             return None
 
+    def file_behind(self, file: MappedFile) -> MappedFile | None:
+        """Return the file of the log that goes on where another one ends."""
+        return self._log.files.find(file.end_offset)
+
+    def has_whole_file(self, start: int, size: int) -> bool:
+        """Whether a file has so many bytes behind an offset, and goes on in another one."""
+        file = self._log.files.find(start)
+        if file is None or file.end_offset - start < size:
+            return False
+        return self.file_behind(file) is not None
+
     def store_time_of(self, physical_offset: int) -> int:
         """Return the store time of the record at an offset, 0 where there is none."""
         record = self.record_at(physical_offset)

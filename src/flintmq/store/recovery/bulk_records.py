@@ -148,6 +148,8 @@ class SoundRecords:
         self._data = data
         self._table = table
         self._views = views
+        self._derived: TableViews | None = None
+        self._is_derived = False
 
     def __len__(self) -> int:
         return len(self._table)
@@ -190,8 +192,16 @@ class SoundRecords:
         """Let go of the file, so that it can be unmapped; nothing can be read after that."""
         self._data = _NO_BYTES
 
+    def derive_ahead(self) -> None:
+        """Find out what the views hold, so that `derive` has it; any thread may do it."""
+        if len(self._table):
+            self._derived, self._is_derived = self._derive(), True
+
     def derive(self) -> TableViews | None:
         """Return what the views hold; None if a name is no topic, or not as it is written."""
+        return self._derived if self._is_derived else self._derive()
+
+    def _derive(self) -> TableViews | None:
         bad_level_count = self._views.bad_level_count
         self._views.take(self._data, self._table)
         found, entries = self._views.slices(), self._views.entries()

@@ -384,6 +384,8 @@ class Recovery:
     def _finish(self) -> None:
         log_min = self._log.min_offset
         for queue in self._queues:
+            if not queue.is_empty and not queue.has_units:
+                queue.empty(self._unsynced)
             queue.correct_min_offset(log_min)
             if self._marks is None:
                 # Nobody vouches for what an earlier process wrote; it may not be synced.

@@ -209,6 +209,11 @@ class ConsumeQueue:
         """Whether the queue has no file at all."""
         return self.files.last is None
 
+    @property
+    def has_units(self) -> bool:
+        """Whether there was any unit; an offset above zero tells of one that is expired."""
+        return self.files.max_offset > 0
+
     def roll_next_file(self, queue_offset: int) -> int:
         """Return the first queue offset of the file after the one that holds ``queue_offset``."""
         units = self.files.file_size // UNIT_SIZE
@@ -330,13 +335,15 @@ class ConsumeQueue:
         """Drop every unit from ``queue_offset`` on, and zero them; return how many were there.
 
         What is cut off is zeroed and synced, now or with all that is ``unsynced``: stale units
-        would look valid to the next recovery.
+        would look valid to the next recovery.  Where that is everything, a recovery keeps the first
+        file: mostly it gets the same units again, and to remove and make it takes many times as
+        long.  A queue must not keep it for good (`has_units`).
         """
         end = queue_offset * UNIT_SIZE
         first = self.files.first
         if first is None:
             return 0
-        if end <= first.first_offset:
+        if end < first.first_offset or (end == first.first_offset and unsynced is None):
             dropped = self._written_from(first.first_offset // UNIT_SIZE)
             self.empty(unsynced)
             return dropped

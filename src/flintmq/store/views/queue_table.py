@@ -220,7 +220,7 @@ class QueueTable:
     @property
     def census(self) -> QueueCensus:
         """Count the queues that have units, and their units by queue offset."""
-        written = [queue.max_offset for queue in self if not queue.is_empty]
+        written = [queue.max_offset for queue in self if queue.has_units]
         return QueueCensus(len(written), sum(written))
 
     @property
