@@ -1,6 +1,8 @@
 """Recovery leaves the same files and tells the same, record by record and in machine code."""
 
+import contextlib
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -91,3 +93,19 @@ def test_machine_code_is_really_used(name: str, monkeypatch: pytest.MonkeyPatch)
     is_single = store.config.enable_consume_queue_ext
     assert (sum(counts) > 0) is not is_single
     assert_same(found.variant, files.process_crash_image())
+
+
+def test_recoveries_of_several_threads_leave_the_switch_interval_as_it_was() -> None:
+    """The second one took the short interval of the first for the usual one, and left it."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(0.005)
+    try:
+        first, second = fast_walk.short_switch_interval(), fast_walk.short_switch_interval()
+        with contextlib.ExitStack() as stack_of_second:
+            with first:
+                stack_of_second.enter_context(second)
+                assert sys.getswitchinterval() == pytest.approx(fast_walk.SWITCH_INTERVAL_S)
+            assert sys.getswitchinterval() == pytest.approx(0.005)
+        assert sys.getswitchinterval() == pytest.approx(0.005)
+    finally:
+        sys.setswitchinterval(before)

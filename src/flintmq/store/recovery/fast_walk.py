@@ -135,13 +135,11 @@ class FastWalk:
         # Few starts have so much to walk.
         from concurrent.futures import ThreadPoolExecutor
 
-        before = sys.getswitchinterval()
-        sys.setswitchinterval(min(before, SWITCH_INTERVAL_S))
-        try:
-            with ThreadPoolExecutor(AHEAD_THREADS, "flintmq-walk-ahead") as self._threads:
-                yield
-        finally:
-            sys.setswitchinterval(before)
+        with (
+            short_switch_interval(),
+            ThreadPoolExecutor(AHEAD_THREADS, "flintmq-walk-ahead") as self._threads,
+        ):
+            yield
 
     def _count_file(
         self, file: MappedFile, offset: int, *, check_crc: bool
@@ -279,6 +277,20 @@ class FastWalk:
             following = self._threads.submit(self._table, file, table.end, end, views)
         table.derive_ahead()
         return _Ahead(table, following)
+
+
+@contextlib.contextmanager
+def short_switch_interval() -> Iterator[None]:
+    """Let threads give way to each other sooner; of several recoveries the first one sees to it."""
+    before = sys.getswitchinterval()
+    if before <= SWITCH_INTERVAL_S:
+        yield
+        return
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def _count(bulk: BulkRecords, file: MappedFile, step: _Step, *, check_crc: bool) -> Counted:
