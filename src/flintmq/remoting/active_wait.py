@@ -4,16 +4,19 @@ A client that sends one message at a time is answered in less time than the mach
 idle core to sleep and to wake it again.  So while such a client is the only busy one, the loop asks
 its sockets again and again for a fraction of a millisecond, as if it had work.  Where the next
 request does not come in that time, the loop sleeps as ever, and waits in this way again only after
-several requests that came quickly.  Nor does it wait so while other programs want its core: it
-would take their time, which may be that of the client, and soon have to give way itself.
+several requests that came quickly.
+
+Whether that pays depends on the machine: where other programs want the core, the wait takes their
+time, which may be that of the client.  So it is tried, now with the wait and now without, and what
+was faster is kept for about a second.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import resource
 import time
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -25,12 +28,18 @@ QUICK_FACTOR: Final = 2
 be woken."""
 QUICK_COUNT: Final = 8
 """Quick requests in succession after which the loop waits for the next one."""
-LOOK_COUNT: Final = 64
-"""Waits after which it is looked whether others want the core."""
-TAKEN_COUNT_MAX: Final = 3
-"""How often the core may be taken from the loop during so many waits."""
-REST_S: Final = 1.0
-"""How long the loop sleeps as ever when others want its core."""
+TRIED_COUNT: Final = 128
+"""Requests for which each of the two ways is tried."""
+KEPT_COUNT: Final = 8192
+"""Requests for which the faster one is kept."""
+
+
+class _Phase(Enum):
+    """What the requests of now are for."""
+
+    WAITING_TRIED = auto()
+    SLEEPING_TRIED = auto()
+    KEPT = auto()
 
 
 class ActiveWait:
@@ -42,24 +51,24 @@ class ActiveWait:
         wait_s: float,
         *,
         now: Callable[[], float] = time.monotonic,
-        taken_count: Callable[[], int] | None = None,
     ) -> None:
-        """Describe the wait; with a length of 0, or on a single core, there is none.
-
-        ``taken_count`` tells how often the core was taken from this thread.
-        """
+        """Describe the wait; with a length of 0, or on a single core, there is none."""
         self._loop = loop
         self._wait_s = wait_s if _core_count() > 1 else 0.0
         self._quick_s = QUICK_FACTOR * self._wait_s
         self._now = now
-        self._taken_count = taken_count or _taken_count
         self._answered_at = -math.inf
         self._awake_until = -math.inf
         self._quick_count = 0
         self._is_awake = False
-        self._waits_until_look = 0
-        self._taken_before = 0
-        self._rests_until = -math.inf
+        self._phase = _Phase.WAITING_TRIED
+        self._waits = True
+        """Whether the loop waits for quick requests in this phase."""
+        self._left_count = TRIED_COUNT
+        """Requests until the phase ends."""
+        self._spent_s = 0.0
+        """How long those of this phase took, from the answer to the one before each."""
+        self._spent_waiting_s = 0.0
 
     def came(self, now: float) -> None:
         """Learn that a request came, and that its connection is the only busy one."""
@@ -72,11 +81,15 @@ class ActiveWait:
         """Learn that it was handled; from now on the loop stays awake if that pays."""
         if not self._wait_s:
             return
-        now = self._answered_at = self._now()
-        if self._quick_count < QUICK_COUNT or now < self._rests_until:
+        before, now = self._answered_at, self._now()
+        self._answered_at = now
+        if self._quick_count < QUICK_COUNT:
             return
-        self._waits_until_look -= 1
-        if self._waits_until_look <= 0 and self._is_core_wanted(now):
+        self._spent_s += now - before
+        self._left_count -= 1
+        if not self._left_count:
+            self._next_phase()
+        if not self._waits:
             return
         self._awake_until = now + self._wait_s
         if not self._is_awake:
@@ -88,14 +101,16 @@ class ActiveWait:
         self._quick_count = 0
         self._awake_until = -math.inf
 
-    def _is_core_wanted(self, now: float) -> bool:
-        """Look whether the core was taken from the loop since the last look; then it rests."""
-        self._waits_until_look = LOOK_COUNT
-        before, self._taken_before = self._taken_before, self._taken_count()
-        if before and self._taken_before - before > TAKEN_COUNT_MAX:
-            self._rests_until = now + REST_S
-            self._taken_before = 0
-        return now < self._rests_until
+    def _next_phase(self) -> None:
+        spent, self._spent_s, self._left_count = self._spent_s, 0.0, TRIED_COUNT
+        if self._phase is _Phase.WAITING_TRIED:
+            self._spent_waiting_s = spent
+            self._phase, self._waits = _Phase.SLEEPING_TRIED, False
+        elif self._phase is _Phase.SLEEPING_TRIED:
+            self._phase, self._waits = _Phase.KEPT, self._spent_waiting_s < spent
+            self._left_count = KEPT_COUNT
+        else:
+            self._phase, self._waits = _Phase.WAITING_TRIED, True
 
     def _stay(self) -> None:
         if self._now() < self._awake_until:
@@ -103,12 +118,6 @@ class ActiveWait:
         else:
             self._is_awake = False
             self._quick_count = 0
-
-
-def _taken_count() -> int:
-    """Return how often the system took the core from this thread, that is not by its own wish."""
-    whose = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)  # Only Linux knows threads.
-    return max(resource.getrusage(whose).ru_nivcsw, 1)
 
 
 def _core_count() -> int:
