@@ -161,6 +161,9 @@ def _options() -> argparse.Namespace:
 def main() -> None:
     """Run the benchmarks as the command line says."""
     options = _options()
+    if options.against is not None and not (options.against / "flintmq").is_dir():
+        # Python would take the installed one, and ours would be measured beside itself.
+        raise SystemExit(f"--against: there is no package flintmq in {options.against}")
     if not options.only_stalls:
         _compare(options)
     if not options.rows and not options.only_start:
