@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from flintmq.client.producing.producer import SendHook
     from flintmq.client.producing.producer_settings import ProducerArguments, ProducerSettings
     from flintmq.client.producing.queue_choice import QueueSelector
+    from flintmq.client.producing.thread_sends import ThreadSends
     from flintmq.client.pulling.lite_pull_consumer import QueueListener
     from flintmq.client.pulling.lite_pull_settings import LitePullArguments, LitePullSettings
     from flintmq.client.pulling.puller import PullResult
@@ -108,11 +109,15 @@ class Producer(FinderInThread[AsyncProducer]):
     ) -> SendResult:
         """Send a message and return where it was stored."""
         if isinstance(queue, MessageQueue) or (queue is None and message.sharding_key is None):
-            thread, member = self._opened()
-            sends = thread_sends(member)
-            if sends is not None and not thread.is_current:
+            thread, sends = self._thread_sends()
+            if sends is not None:
                 return sends.send(thread, message, queue, timeout_ms)
         return self._await(AsyncProducer.send, message, queue=queue, timeout_ms=timeout_ms)
+
+    def _thread_sends(self) -> tuple[LoopThread, ThreadSends | None]:
+        """Return the thread of the loop, and what sends from this one where that may be done."""
+        thread, member = self._opened()
+        return thread, None if thread.is_current else thread_sends(member)
 
     def send_batch(
         self,
@@ -128,9 +133,8 @@ class Producer(FinderInThread[AsyncProducer]):
         if isinstance(queue, MessageQueue) or (
             queue is None and all([message.sharding_key is None for message in listed])
         ):
-            thread, member = self._opened()
-            sends = thread_sends(member)
-            if sends is not None and not thread.is_current:
+            thread, sends = self._thread_sends()
+            if sends is not None:
                 return sends.send_batch(thread, listed, queue, batch_size, timeout_ms)
         return self._await(
             AsyncProducer.send_batch,

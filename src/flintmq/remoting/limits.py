@@ -53,13 +53,16 @@ class Limits(Value):
     """Answers of a server that may be missing in a row before the connection to it is probed."""
     probe_timeout_ms: int = 3000
     """How long a probe may stay unanswered before the connection is closed."""
-    active_wait_us: int = 0
-    """How long a server stays awake for the next request of a client that asks one at a time."""
+    active_wait_us: int | None = None
+    """How long a server stays awake for the next request of a client that asks one at a time.
+
+    None: not at all.
+    """
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
             value = getattr(self, name)
-            if value is not None and value <= 0 and name != "active_wait_us":
+            if value is not None and value <= 0:
                 raise ValueError(f"{name} must be positive")
         if self.half_frames_size_max < self.frame_size_max:
             raise ValueError("half_frames_size_max must be at least frame_size_max")

@@ -160,7 +160,7 @@ class RemotingServer:
             refused=refused,
             header_type=header_type,
         )
-        server.inbox = TurnInbox(server, active_wait_s=server.limits.active_wait_us / 1e6)
+        server.inbox = TurnInbox(server, active_wait_s=(server.limits.active_wait_us or 0) / 1e6)
         sweeper: asyncio.Task[None] | None = None
         try:
             for one in sockets:

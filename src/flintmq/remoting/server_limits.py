@@ -21,5 +21,5 @@ def server_limits(settings: ServerSettings) -> Limits:
         request_bytes_max=settings.request_bytes_max,
         peer_request_bytes_max=settings.peer_request_bytes_max,
         half_frames_size_max=settings.half_frames_size_max,
-        active_wait_us=settings.active_wait_us,
+        active_wait_us=settings.active_wait_us or None,
     )

@@ -59,8 +59,8 @@ class SimulatedRegion:
         self._files = files
         self._inode: Inode | None = inode
         self.advised: list[tuple[int, int]] = []
-        self.expects_reads = False
         """Ranges that the kernel was asked to read ahead."""
+        self.expects_reads = False
         self.prepared: list[tuple[int, int]] = []
         """Ranges that were made ready to be written."""
         inode.region_count += 1

@@ -90,13 +90,9 @@ class LateSends:
 
     def _look(self) -> None:
         self._timer = None
-        began = self._now()
-        while self.waiting:
-            now = self._now()
-            if self._is_late(now) or now - began >= RETRY_MS / 1000:
-                break
-            if not self._retry_first(may_wait_on=now < self.waiting[0].deadline):
-                break
+        end = self._now() + RETRY_MS / 1000
+        while self._now() < end and self._try_first():
+            pass
         self._dispatch()
         self._look_later()
 
@@ -106,15 +102,18 @@ class LateSends:
         Whoever comes while others wait calls this first.
         """
         for _ in range(TRIED_COUNT):
-            if not self.waiting or self._is_late(self._now()):
-                break
-            if not self._retry_first(may_wait_on=self._now() < self.waiting[0].deadline):
+            if not self._try_first():
                 break
         return not self.waiting
 
-    def _is_late(self, now: float) -> bool:
-        """Whether the first send has to wait on for its file."""
-        return self._store.is_next_file_late and now < self.waiting[0].deadline
+    def _try_first(self) -> bool:
+        """Try the first send if its file is there; return whether that was its end."""
+        if not self.waiting:
+            return False
+        may_wait_on = self._now() < self.waiting[0].deadline
+        if may_wait_on and self._store.is_next_file_late:
+            return False
+        return self._retry_first(may_wait_on=may_wait_on)
 
     def wait_on(self) -> bool:
         """Have the send under way, which has waited before, wait for one more file.

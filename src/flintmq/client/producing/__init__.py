@@ -5,4 +5,5 @@ __all__ = [
     "producer",
     "producer_settings",
     "queue_choice",
+    "thread_sends",
 ]

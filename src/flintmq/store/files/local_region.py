@@ -131,7 +131,7 @@ class LocalRegion:
         first of them can be written: 8 MiB in 18 ms where that is set for fast disks.  And it would
         keep up to 2 MiB of them in one piece, which a sync writes whole if a byte has changed.
         """
-        if not self._expects_writes and self._map is not None:
+        if not self._expects_writes:
             self._expects_writes = True
             # Random access is what ends reading ahead.
             self._advise(mmap.MADV_RANDOM)
@@ -175,7 +175,7 @@ class LocalRegion:
 
     def expect_reads(self) -> None:
         """Have the kernel read ahead again, since nothing more is written."""
-        if self._map is not None and self._expects_writes:
+        if self._expects_writes:
             self._expects_writes = False
             self._advise(mmap.MADV_NORMAL)
 
