@@ -63,6 +63,10 @@ class SimulatedRegion:
         self.expects_reads = False
         self.prepared: list[tuple[int, int]] = []
         """Ranges that were made ready to be written."""
+        self.fast_from: list[int] = []
+        """Positions from which much was going to be written."""
+        self.detached: list[tuple[int, int]] = []
+        """Ranges that were to be synced next."""
         inode.region_count += 1
 
     def reserve(self, start: int, end: int) -> None:
@@ -118,6 +122,14 @@ class SimulatedRegion:
             is_reserved = inode.reserved.issuperset(pages_of(start, end))
             assert is_reserved, f"{self.path}: to be written without being reserved"
         self.prepared.append((start, end - start))
+
+    def expect_fast_growth(self, start: int) -> None:
+        """Note it: everything is in memory."""
+        self.fast_from.append(start)
+
+    def detach_pages(self, start: int, size: int) -> None:
+        """Note it: everything is in memory."""
+        self.detached.append((start, size))
 
     def load(self, start: int, size: int) -> None:
         """Do nothing: everything is in memory."""

@@ -33,6 +33,7 @@ from flintmq.store.files.interface import (
     staging_directory,
 )
 from flintmq.store.files.local_files import LocalFiles
+from flintmq.store.files.page_preparation import PIECE_SIZE
 from flintmq.store.message_store import MessageStore
 from flintmq.testing import ROOT, SimulatedFiles
 from tests.kits.store.offline_stores import HOST, small_config
@@ -460,12 +461,18 @@ def test_an_untracked_map_lives_as_long_as_its_last_reader(tmp_path: Path) -> No
     assert not is_mapped()
 
 
+def facts_of_maps(path: Path, fact: str) -> list[str]:
+    """Return what the kernel says of each map of a file, from its start to its end."""
+    maps = Path("/proc/self/smaps").read_text()
+    found = maps.split(f"{path}\n")[1:]
+    assert found
+    lines = [next(line for line in of_one.splitlines() if fact in line) for of_one in found]
+    return [line.partition(":")[2].strip() for line in lines]
+
+
 def is_read_ahead(path: Path) -> bool:
     """Whether the kernel reads more of a mapped file than the page that is touched."""
-    maps = Path("/proc/self/smaps").read_text()
-    _, found, of_the_file = maps.partition(f"{path}\n")
-    assert found
-    flags = next(line for line in of_the_file.splitlines() if line.startswith("VmFlags:"))
+    (flags,) = facts_of_maps(path, "VmFlags")
     return "rr" not in flags.split()
 
 
@@ -487,6 +494,65 @@ def test_a_file_is_not_read_ahead_of_what_is_written_to_it(
             assert is_read_ahead(path)
         opened.expect_reads()
         files.remove(path)
+
+
+@pytest.mark.parametrize("map_of", [map_file, UntrackedMap])
+def test_only_what_grows_fast_is_kept_in_large_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, map_of: Callable[..., FileMap]
+) -> None:
+    """A page by itself costs ten times as much, but a sync writes a piece whole."""
+    monkeypatch.setattr(local_region, "map_file", map_of)
+    path, size = tmp_path / "file", 4 * PIECE_SIZE
+    with closing(LocalFiles().create(path, size)) as region:
+        region.expect_fast_growth(PIECE_SIZE + 5000)
+        flags = [set(one.split()) & {"rr", "hg"} for one in facts_of_maps(path, "VmFlags")]
+        assert flags == [{"rr"}, {"rr", "hg"}]
+        assert facts_of_maps(path, "Size") == [f"{n * PIECE_SIZE >> 10} kB" for n in (1, 3)]
+        region.expect_fast_growth(size)
+        region.view[:] = bytes(range(256)) * (size // 256)
+        region.sync()
+    region.expect_fast_growth(0)
+    assert path.read_bytes() == bytes(range(256)) * (size // 256)
+
+
+@pytest.mark.parametrize("map_of", [map_file, UntrackedMap])
+def test_pages_are_let_go_before_they_are_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, map_of: Callable[..., FileMap]
+) -> None:
+    """A sync that had to protect each of them interrupted all cores for each."""
+    monkeypatch.setattr(local_region, "map_file", map_of)
+    path, size = tmp_path / "file", 64 << 10
+    with closing(LocalFiles().create(path, size)) as region:
+        region.view[:] = b"a" * size
+        assert facts_of_maps(path, "Rss") == [f"{size >> 10} kB"]
+        region.detach_pages(4096 + 100, size - 2 * 4096)
+        assert facts_of_maps(path, "Rss") == ["8 kB"]
+        region.view[8192] = ord("b")
+        region.sync()
+        assert region.view == b"a" * 8192 + b"b" + b"a" * (size - 8193)
+        assert path.read_bytes() == region.view
+
+
+@pytest.mark.parametrize(
+    ("start", "size"), [(0, SIZE), (0, 1), (5000, SIZE), (SIZE, 1), (4096, 0), (0, 1 << 30)]
+)
+def test_pages_that_are_let_go_keep_what_they_hold(place: Place, start: int, size: int) -> None:
+    content = bytes(range(251)) * (SIZE // 251) + bytes(SIZE % 251)
+    region = place.files.create(place.root / "file", SIZE)
+    region.view[:] = content
+    region.expect_fast_growth(min(start, SIZE))
+    region.detach_pages(start, size)
+    assert region.view == content
+    region.view[7] = 0
+    region.sync()
+    region.close()
+    region.detach_pages(start, size)
+    changed = content[:7] + b"\0" + content[8:]
+    assert place.files.read(place.root / "file") == changed
+    read_only = place.files.open(place.root / "file", read_only=True)
+    read_only.detach_pages(start, size)
+    assert read_only.view == changed
+    read_only.close()
 
 
 def test_a_reserved_file_has_its_blocks_and_an_unreserved_one_has_none(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from flintmq.store.errors import DiskFullError, FlushFailedError, StoreIOError
 from flintmq.store.files.local_files import LocalFiles
-from flintmq.store.files.mapped_file import PAGE_SIZE, MappedFile
+from flintmq.store.files.mapped_file import DETACHED_SIZE_MIN, PAGE_SIZE, MappedFile
 from flintmq.store.files.transient_pool import TransientPool
 from flintmq.testing import ROOT, Fault, SimulatedFiles
+from flintmq.testing.simulated_region import SimulatedRegion
 
 SIZE = 8 * PAGE_SIZE
 FIRST_OFFSET = 5 * SIZE
@@ -112,6 +113,20 @@ def test_a_flush_waits_for_enough_pages_unless_the_file_is_full(
     assert file.able_to_commit(least_pages) is able
     assert file.flush(least_pages) == (wrote if able else flushed)
     assert files.count("region_sync") == int(able)
+
+
+def test_much_that_was_written_is_let_go_before_it_is_synced(files: SimulatedFiles) -> None:
+    size = 4 * DETACHED_SIZE_MIN
+    file = MappedFile(files.create(PATH, size), FIRST_OFFSET, files=files)
+    assert isinstance(file.region, SimulatedRegion)
+    for count in (1, DETACHED_SIZE_MIN, DETACHED_SIZE_MIN - 1, 2 * DETACHED_SIZE_MIN):
+        file.append(b"a" * count)
+        file.flush()
+    assert file.is_full
+    assert file.region.detached == [
+        (1, DETACHED_SIZE_MIN),
+        (2 * DETACHED_SIZE_MIN, 2 * DETACHED_SIZE_MIN),
+    ]
 
 
 def test_what_is_appended_during_a_sync_is_not_taken_for_flushed(

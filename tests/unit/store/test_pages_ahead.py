@@ -43,6 +43,10 @@ class GrowingLog:
         assert isinstance(file.region, SimulatedRegion)
         return file.region.prepared
 
+    def fast_from(self, file: MappedFile) -> list[int]:
+        assert isinstance(file.region, SimulatedRegion)
+        return file.region.fast_from
+
 
 def test_a_log_that_grows_fast_finds_its_pages_ready() -> None:
     growing = GrowingLog()
@@ -57,6 +61,8 @@ def test_a_log_that_grows_fast_finds_its_pages_ready() -> None:
     ranges = growing.prepared(file)
     assert all(first + size <= second for (first, size), (second, _) in itertools.pairwise(ranges))
     assert growing.woken <= SIZE // STEP_SIZE + 1
+    assert len(growing.fast_from(file)) == 1
+    assert growing.fast_from(file)[0] <= ranges[0][0]
 
 
 def test_the_next_file_is_made_ready_too() -> None:
@@ -76,7 +82,7 @@ def test_a_log_that_grows_slowly_is_left_alone() -> None:
         growing.clock.advance(int(FAST_STEP_S * 1000) * RECORD // STEP_SIZE * 2)
         growing.append()
     assert growing.woken > 2
-    assert growing.prepared(file) == []
+    assert growing.prepared(file) == growing.fast_from(file) == []
 
 
 def test_where_every_record_is_synced_nothing_is_written_ahead() -> None:
@@ -84,7 +90,7 @@ def test_where_every_record_is_synced_nothing_is_written_ahead() -> None:
     file = growing.append()
     for _ in range(SIZE // RECORD // 2):
         growing.append()
-    assert growing.prepared(file) == []
+    assert growing.prepared(file) == growing.fast_from(file) == []
 
 
 def test_a_file_that_is_being_deleted_is_not_touched() -> None:

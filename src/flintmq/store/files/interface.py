@@ -123,6 +123,21 @@ class MappedRegion(Protocol):
         """
         ...
 
+    def expect_fast_growth(self, start: int) -> None:
+        """Tell the kernel that much is going to be written from about a position to the end.
+
+        It may then take memory in large pieces, and a sync may write more than has changed.
+        """
+        ...
+
+    def detach_pages(self, start: int, size: int) -> None:
+        """Make the sync of a range that was written cost less, which comes next.
+
+        What it holds stays as it is.  The next look at it costs a little more, and so does the
+        next write to it: it is for what is not written again.
+        """
+        ...
+
     def load(self, start: int, size: int) -> None:
         """Read a range into memory, waiting for the disk without the interpreter's lock."""
         ...

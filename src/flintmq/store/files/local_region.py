@@ -14,7 +14,12 @@ from typing import Final
 from flintmq.store.errors import DiskFullError, StoreError, StoreIOError
 from flintmq.store.files.descriptor_pool import DescriptorPool
 from flintmq.store.files.file_map import FileMap, map_file
-from flintmq.store.files.page_preparation import prepare_for_writing
+from flintmq.store.files.page_preparation import (
+    PIECE_SIZE,
+    detach_written,
+    prepare_for_writing,
+    use_large_pieces,
+)
 from flintmq.store.files.page_residency import are_resident
 
 _BLOCK_SIZE: Final = 4096
@@ -194,6 +199,20 @@ class LocalRegion:
             return
         first = start - start % mmap.PAGESIZE
         prepare_for_writing(self._map.address + first, end - first)
+
+    def expect_fast_growth(self, start: int) -> None:
+        """Have all that is written from about a position on kept in large pieces."""
+        first = start - start % PIECE_SIZE
+        if self._map is not None and not self.read_only and first < self.size:
+            use_large_pieces(self._map.address + first, self.size - first)
+
+    def detach_pages(self, start: int, size: int) -> None:
+        """Let the whole pages of a range that was written go from the map: it is synced next."""
+        first = start - start % mmap.PAGESIZE
+        end = min(start + size, self.size)
+        end -= end % mmap.PAGESIZE
+        if self._map is not None and not self.read_only and first < end:
+            detach_written(self._map.address + first, end - first)
 
     def load(self, start: int, size: int) -> None:
         """Read a range into memory, waiting for the disk without the interpreter's lock."""

@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 PAGE_SIZE: Final = 4096
 """The page of the flush predicates: RocketMQ's constant, not the page of the machine."""
+DETACHED_SIZE_MIN: Final = 64 << 10
+"""Of so many bytes the pages are let go before they are synced; for less it would not pay."""
 
 
 class Slice:
@@ -210,6 +212,8 @@ class MappedFile:
             self.flushed = reached
             return reached
         try:
+            if reached - self.flushed >= DETACHED_SIZE_MIN:
+                self.region.detach_pages(self.flushed, reached - self.flushed)
             self.region.sync()
         except StoreError as error:
             # A file that was deleted meanwhile may have no name to open it by; see above.

@@ -2,8 +2,8 @@
 
 An append writes into mapped memory, and it does so on the event loop of a broker: whatever the
 kernel has to do for a page that was never written holds up everybody.  So the log tells when it has
-grown by a step, and a thread has the next pages made ready.  A log that grows slowly is left alone:
-its pages would be synced as zeros, and again with their records.
+grown by a step, and a thread has the next pages made ready, in large pieces.  A log that grows
+slowly is left alone: its pages would be synced as zeros, and again with their records.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ class PagesAhead:
         self._file: MappedFile | None = None
         self._ready_end = 0
         """Up to where the pages of that file are ready."""
+        self._fast_file: MappedFile | None = None
+        """The file that is known to grow fast."""
         self._stepped_at = float("-inf")
 
     def step(self) -> int:
@@ -63,6 +65,9 @@ class PagesAhead:
         if not is_worth_it or not file.hold():
             return 0
         try:
+            if file is not self._fast_file:
+                file.region.expect_fast_growth(start)
+                self._fast_file = file
             file.region.prepare_pages(start, end - start)
         finally:
             file.release()
