@@ -10,17 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flintmq.format.stored.consume_queue import PRE_BLANK_SIZE, UNIT
+from flintmq.format.stored.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_SIZE
 from flintmq.kernels.background_load import LoadOnDemand
 from flintmq.kernels.checked_access import checked_bytes_at, checked_copy, checked_loader
 from flintmq.kernels.queue_reads import NOT_CONTIGUOUS, READ_SIZE, copy_records, find_pieces
 from flintmq.store.message_store import MessageStore
+from flintmq.store.read_cursor import ReadCursor
 from flintmq.store.reading import store_reader as reading
+from flintmq.store.reading.cold_reads import KNOWN_S
 from flintmq.store.reading.compiled_copies import ALL_COPIED_SIZE_MAX
 from flintmq.store.reading.compiled_read import CompiledRead
 from flintmq.store.reading.contiguous_read import read_contiguous
 from flintmq.store.results import CopiedMessages, GetResult, WantedMessages
-from tests.kits.store.store_kit import batch, message, open_store
+from flintmq.store.views.queue_table import QueueTable
+from tests.kits.store.store_kit import batch, message, open_store, turn
 
 ENGINES: Final = [None, CompiledRead()]
 """Python, and machine code."""
@@ -172,7 +175,7 @@ def test_a_stretch_is_what_a_read_record_by_record_brings(
         wanted = [WantedMessages("T", queue_id, offset, count) for queue_id, offset, count in reads]
         for one, copied in zip(wanted, store.copy_messages(wanted), strict=True):
             if copied is not None:
-                check_copy(copied, one_by_one(store, *one[1:]))
+                check_copy(copied, one_by_one(store, *one[1:4]))
 
 
 def check_copy(copied: CopiedMessages, at_once: dict[str, Any]) -> None:
@@ -240,7 +243,69 @@ def test_copies_go_over_the_edge_of_log_files() -> None:
         assert 0 < sum(copied is None for copied in copies) < 10
         for one, copied in zip(wanted, copies, strict=True):
             if copied is not None:
-                check_copy(copied, one_by_one(store, *one[1:]))
+                check_copy(copied, one_by_one(store, *one[1:4]))
+
+
+changes = st.one_of(
+    st.tuples(st.just("put"), st.lists(puts, min_size=1, max_size=6)),
+    st.tuples(st.just("read"), reads_of_a_queue),
+    st.tuples(st.just("read"), reads_of_a_queue),
+    st.tuples(st.sampled_from(["delete the topic", "lose the oldest log file", "wait"]), st.none()),
+)
+
+
+@given(
+    steps=st.lists(changes, min_size=2, max_size=14), transfer_count_max=st.sampled_from([3, 32])
+)
+def test_a_reader_who_goes_on_gets_what_one_gets_who_looks_anew(
+    steps: list[tuple[str, Any]], transfer_count_max: int
+) -> None:
+    """Queues are deleted and made anew, and files roll and expire, between two reads."""
+    with open_store(
+        commit_log_file_size=4096,
+        consume_queue_file_size=10 * UNIT_SIZE,
+        transfer_count_in_memory_max=transfer_count_max,
+    ) as store:
+        use_engine(store, CompiledRead())
+        cursors = {0: ReadCursor(), 1: ReadCursor()}
+        fill(store, [(0, 7, 4), (1, 7, 4)])
+        for what, of_what in steps:
+            if what == "put":
+                fill(store, of_what)
+            elif what == "delete the topic":
+                store.clean_unused_topics([])
+            elif what == "lose the oldest log file":
+                store.retention._delete_oldest(unexpired=True)
+                store.delete_expired_views()
+            elif what == "wait":
+                turn(store, int(KNOWN_S * 1000) + 1)
+            else:
+                wanted = [WantedMessages("T", *one) for one in of_what]
+                anew = store.copy_messages(wanted)
+                expected = [None if one is None else copied_facts(one) for one in anew]
+                going_on = [one._replace(cursor=cursors[one.queue_id]) for one in wanted]
+                for _ in range(2):
+                    copies = store.copy_messages(going_on)
+                    assert [one and copied_facts(one) for one in copies] == expected
+
+
+def copied_facts(copied: CopiedMessages) -> tuple[object, ...]:
+    return (*copied._replace(pieces=()), b"".join(copied.pieces))
+
+
+def test_a_reader_goes_on_without_looking_up_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without this the test above would hold for readers who always look anew."""
+    with open_store() as store:
+        use_engine(store, CompiledRead())
+        cursor = ReadCursor()
+        fill(store, [(0, 7, 4), (0, 7, 4)])
+        first = store.copy_messages([WantedMessages("T", 0, 0, 2, cursor)])
+        monkeypatch.setattr(QueueTable, "get", None)
+        for offset in (2, 4, 6, 0):
+            (copied,) = store.copy_messages([WantedMessages("T", 0, offset, 2, cursor)])
+            assert copied is not None
+            assert copied.next_begin_offset == offset + 2
+        assert first != [None]
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -250,22 +250,36 @@ class TurnInbox:
         paused, self._paused = self._paused, []
         if self._crowded_turns:
             self._crowded_turns = CROWDED_TURNS if len(reads) > 1 else self._crowded_turns - 1
-        if len(reads) == 1 and not self._unfinished and (turns := self._owner.turns) is not None:
-            ((connection, data),) = reads
-            if len(data) <= SMALL_READ_SIZE:
-                # What has waited for a lost connection was told already.
-                if not connection.is_lost:
-                    self._handle_small(connection, data, turns)
-                return
-        self._handle_in_parts(self._unfinished.set_aside(reads))
+        if len(reads) == 1 and not self._unfinished:
+            self._handle_in_parts(reads)
+        else:
+            self._handle_by_kind(self._unfinished.set_aside(reads))
         if self._unfinished:
             paused = [one for one in paused if one not in self._unfinished]
             paused += self._handle_unfinished()
         self._large += paused
         self._resume_later()
 
+    def _handle_by_kind(self, reads: list[tuple[ReadSource, bytes]]) -> None:
+        """Handle reads of who pulls behind all others: what others send wakes pulls that wait.
+
+        So neither the answer to a send nor what it wakes waits for pulls that came with it.
+        """
+        pulling = [read for read in reads if read[0].pull_reads > 0]
+        if 0 < len(pulling) < len(reads):
+            self._handle_in_parts([read for read in reads if read[0].pull_reads <= 0])
+            reads = pulling
+        self._handle_in_parts(reads)
+
     def _handle_in_parts(self, reads: list[tuple[ReadSource, bytes]]) -> None:
         """Handle reads, so many bytes of them together."""
+        if len(reads) == 1 and (turns := self._owner.turns) is not None:
+            ((connection, data),) = reads
+            if len(data) <= SMALL_READ_SIZE:
+                # What has waited for a lost connection was told already.
+                if not connection.is_lost:
+                    self._handle_small(connection, data, turns)
+                return
         first = size = part_count = 0
         for number, (_, data) in enumerate(reads):
             size += len(data)

@@ -10,6 +10,7 @@ __all__ = [
     "log",
     "log_cut",
     "message_store",
+    "read_cursor",
     "reading",
     "recovery",
     "results",

@@ -99,6 +99,7 @@ class Dispatcher:
         self.waiting_max = 0
         """The most records that were known to wait when it was run."""
         self._pending = PendingDispatch()
+        self._waiting = self._pending.waiting
         self.forgotten = ForgottenRecords()
         self._from_log = False
         self._running = False
@@ -108,18 +109,23 @@ class Dispatcher:
     @property
     def behind(self) -> int:
         """How many bytes of the log are not dispatched yet."""
-        return self._log.end_offset - self.offset if self.waiting else 0
+        return self._log.end_offset - self.offset if self.has_waiting else 0
 
     @property
     def waiting(self) -> int:
         """How many records are known to wait; a log that must be read again counts as one more."""
-        return len(self._pending) + self._from_log
+        return len(self._waiting) + self._from_log
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether any record waits: every read asks, so it looks at as little as it can."""
+        return self._from_log or bool(self._waiting)
 
     @property
     def is_cut_short(self) -> bool:
         """Whether the last run has left what it could have dispatched; see `RunLimit`."""
-        is_more = self.waiting and self._log.readable_end > self.offset
-        return bool(self.run_limit.was_reached and is_more and self.blocked is None)
+        is_stopped = self.run_limit.was_reached and self.blocked is None and self.has_waiting
+        return is_stopped and self._log.readable_end > self.offset
 
     def start_at(self, offset: int) -> None:
         """Continue from ``offset``, which recovery has brought the views to."""
@@ -152,20 +158,13 @@ class Dispatcher:
         Where readers see only what is on the disk, or out of a buffer of the pool, groups wait in
         their order.  Elsewhere the views have to be where the log is, to follow it at once.
         """
-        return (
-            not self._from_log
-            and not self._running
-            and self.blocked is None
-            and self._filter_bitmap is None
-            and not self._queues.has_ext
-            and (
-                self._log.reads_wait
-                or (
-                    not self._pending
-                    and self.offset == self._log.end_offset == self._log.readable_end
-                )
-            )
-        )
+        if self._from_log or self._running or self.blocked is not None:
+            return False
+        if self._filter_bitmap is not None or self._queues.has_ext:
+            return False
+        log = self._log
+        is_up_to_date = not self._waiting and self.offset == log.end_offset == log.readable_end
+        return log.reads_wait or is_up_to_date
 
     def add_group(self, group: AppendGroup) -> None:
         """Remember a group that was just appended and is dispatched when it can be read."""

@@ -267,7 +267,7 @@ class MessageStore:
         A turn may bring hundreds of reads: with a run of each nobody else would have his turn.
         """
         dispatcher = self.dispatcher
-        if dispatcher.waiting and not dispatcher.is_cut_short:
+        if dispatcher.has_waiting and not dispatcher.is_cut_short:
             dispatcher.run()
 
     def get_messages(
@@ -320,8 +320,12 @@ class MessageStore:
         queue = self.queues.get(topic, queue_id)
         if queue is None or not 0 < offset == queue.max_offset or self.config.enable_lmq:
             return False
+        if self._closed or not self.flags.readable:
+            return False
+        if not self.dispatcher.has_waiting:
+            return True
         self._catch_up()
-        return not self._closed and self.flags.readable and offset == queue.max_offset
+        return offset == queue.max_offset
 
     def min_offset_in_queue(self, topic: str, queue_id: int) -> int:
         """Return the first queue offset that can be read, 0 for an unknown queue."""
@@ -460,7 +464,7 @@ class MessageStore:
 
     def _dispatch_all(self) -> None:
         """Dispatch all that is readable; a slave does so in steps."""
-        while self.dispatcher.waiting:
+        while self.dispatcher.has_waiting:
             before = self.dispatcher.offset
             self.dispatcher.run()
             if self.dispatcher.offset == before:

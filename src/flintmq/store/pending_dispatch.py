@@ -25,37 +25,35 @@ class PendingDispatch:
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[DispatchRequest | AppendGroup] = deque()
+        self.waiting: deque[DispatchRequest | AppendGroup] = deque()
+        """What waits; whoever only looks at it need not ask."""
         self._group_messages = 0
-
-    def __len__(self) -> int:
-        return len(self._waiting)
 
     def clear(self) -> None:
         """Forget all that waits."""
-        self._waiting.clear()
+        self.waiting.clear()
         self._group_messages = 0
 
     def add(self, request: DispatchRequest) -> bool:
         """Keep a record; return False if too much waits, and then nothing does any more."""
-        self._waiting.append(request)
+        self.waiting.append(request)
         return self._has_room()
 
     def add_group(self, group: AppendGroup) -> bool:
         """Keep a group; return False if too much waits, and then nothing does any more."""
-        self._waiting.append(group.kept())
+        self.waiting.append(group.kept())
         self._group_messages += group.message_count
         return self._has_room()
 
     def _has_room(self) -> bool:
-        if len(self._waiting) + self._group_messages <= PENDING_MAX:
+        if len(self.waiting) + self._group_messages <= PENDING_MAX:
             return True
         self.clear()
         return False
 
     def next(self, limit: int, count_max: int) -> Sequence[DispatchRequest] | AppendGroup:
         """Return what is next and ends at or below ``limit``: a group, or some records."""
-        waiting = self._waiting
+        waiting = self.waiting
         if not waiting:
             return ()
         first = waiting[0]
@@ -71,13 +69,13 @@ class PendingDispatch:
 
     def drop_group(self) -> None:
         """Forget the first, which is a group."""
-        group = self._waiting.popleft()
+        group = self.waiting.popleft()
         assert isinstance(group, AppendGroup)
         self._group_messages -= group.message_count
 
     def drop(self, done: Sequence[DispatchRequest]) -> None:
         """Forget these records, if they are the first that wait."""
-        waiting = self._waiting
+        waiting = self.waiting
         if waiting and waiting[0] is done[0]:
             for _ in done:  # One by one: another thread may be adding.
                 waiting.popleft()

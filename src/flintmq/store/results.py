@@ -9,6 +9,7 @@ from flintmq.format.message_id import encode_offset_id, encode_offset_ids
 from flintmq.format.stored.record_layout import IPV4
 from flintmq.model.steps import Steps
 from flintmq.store.files.mapped_file import MappedFile
+from flintmq.store.read_cursor import ReadCursor
 
 _RECORD_SIZE: Final = IPV4.pick("size")
 NAMED_COUNT_MAX: Final = 2048
@@ -158,6 +159,8 @@ class WantedMessages(NamedTuple):
     queue_id: int
     offset: int
     count_max: int
+    cursor: ReadCursor | None = None
+    """What was looked up for the read before, and will be for the next one."""
 
 
 class CopiedMessages(NamedTuple):

@@ -18,6 +18,7 @@ from flintmq.format.subscription import build_subscription
 from flintmq.format.wire.command import Command, encode_command
 from flintmq.format.wire.frame import FrameDecoder, HeaderType
 from flintmq.model import GroupConfig
+from flintmq.store.read_cursor import ReadCursor
 from tests.kits.broker.walk_fuzz import mutated
 
 OFFSETS: Final = ("0", "7", "007", "9" * 18, "9" * 19, "-1", "", "x", " 1")
@@ -55,6 +56,7 @@ def known_pull(queue_id: int) -> KnownPull:
         held_size=0,
         is_registered=False,
         got_queue=GotQueue("T", "g", queue_id),
+        cursor=ReadCursor(),
         message_model=None,
     )
 

@@ -102,6 +102,18 @@ async def test_requests_of_all_connections_are_one_group_and_each_gets_one_write
     assert here.written() == [[b"abd"], [b"c"], [b"e"]]
 
 
+async def test_who_pulls_comes_behind_all_others_of_a_turn() -> None:
+    """What is sent wakes pulls that wait: neither they nor the senders wait for other pulls."""
+    here = Here(4)
+    here.connections[0].pull_reads = here.connections[2].pull_reads = 1
+    for number, body in enumerate([b"pull", b"send", b"pull", b"send"]):
+        here.feed(number, body)
+    here.feed(0, b"another")
+    await asyncio.sleep(0)
+    assert here.bulk.groups == [[b"send", b"send"], [b"pull", b"pull", b"another"]]
+    assert here.written() == [[b"pullanother"], [b"send"], [b"pull"], [b"send"]]
+
+
 class Taking:
     """Takes whole reads, so that nobody looks at a request."""
 

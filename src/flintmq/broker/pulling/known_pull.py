@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from flintmq.broker.pulling.pull_admission import AdmittedPull
     from flintmq.broker.statistics.broker_statistics import GotQueue
+    from flintmq.store.read_cursor import ReadCursor
 
 
 class KnownPull(NamedTuple):
@@ -27,5 +28,6 @@ class KnownPull(NamedTuple):
     is_registered: bool
     """Whether the subscription is the one of the group's heartbeats, which may change it."""
     got_queue: GotQueue
+    cursor: ReadCursor
     message_model: str | None
     """How the group consumed when the pull was admitted; groups can be refused one of the ways."""

@@ -226,7 +226,11 @@ class Replica:
 
     def _go_on_dispatching(self) -> None:
         """Dispatch what waits, unless that is done already or has to wait for the log."""
-        if self._store.dispatcher.waiting and not self._is_dispatching and not self._takes_first:
+        if (
+            self._store.dispatcher.has_waiting
+            and not self._is_dispatching
+            and not self._takes_first
+        ):
             self._is_dispatching = True
             work = self._turns.run(self._dispatch_steps(), "replication")
             work.add_done_callback(self._dispatched)
@@ -246,7 +250,7 @@ class Replica:
 
     def _dispatch_steps(self) -> Steps[None]:
         dispatcher = self._store.dispatcher
-        while dispatcher.waiting and not self._takes_first:
+        while dispatcher.has_waiting and not self._takes_first:
             before = dispatcher.offset
             self._dispatch()
             if dispatcher.offset == before:
@@ -272,7 +276,7 @@ class Replica:
             return  # The disk has refused: nothing more is taken or promised.
         if self._stream is not None:
             self._stream.report()
-        if self._log.promised_end < self._log.end or self._store.dispatcher.waiting:
+        if self._log.promised_end < self._log.end or self._store.dispatcher.has_waiting:
             self._appended()
 
     # -- tables ------------------------------------------------------------------------------

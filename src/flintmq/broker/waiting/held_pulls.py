@@ -79,20 +79,25 @@ class HeldPulls:
         self.size = 0
         """Bytes that are charged for all pulls that wait."""
 
-    def is_full_for(self, pull: HeldPull) -> bool:
+    def _is_full_for(self, pull: HeldPull) -> bool:
         """Return whether too many wait already for one more."""
         own = self._by_connection.get(pull.connection)
         return (
-            self.count >= min(HELD_COUNT_MAX, self._count_max())
+            self.count >= HELD_COUNT_MAX
+            or self.count >= self._count_max()
             or self.size + pull.size > HELD_SIZE_MAX
             or (own is not None and len(own) >= HELD_BY_ONE_COUNT_MAX)
             or len(self._by_queue.get(pull.queue, ())) >= HELD_ON_ONE_COUNT_MAX
         )
 
-    def hold(self, pull: HeldPull, timeout_ms: int) -> bool:
-        """Have a pull wait; return False when too many wait already."""
-        if self.is_full_for(pull):
-            self._refused.note(HELD_PULLS)
+    def hold(self, pull: HeldPull, timeout_ms: int, *, counts_refusal: bool = True) -> bool:
+        """Have a pull wait; return False when too many wait already.
+
+        Without ``counts_refusal`` somebody else tries again, who says that the pull is refused.
+        """
+        if self._is_full_for(pull):
+            if counts_refusal:
+                self._refused.note(HELD_PULLS)
             return False
         deadline = self._loop.time() + min(max(timeout_ms, 0), HOLD_MS_MAX) / 1000
         self._by_queue.setdefault(pull.queue, {})[pull] = None

@@ -79,7 +79,7 @@ class StoreWriter:
 
     def dispatch(self) -> int:
         """Bring what became readable into queues and index; return how many records."""
-        return self._dispatcher.run() if self._dispatcher.waiting else 0
+        return self._dispatcher.run() if self._dispatcher.has_waiting else 0
 
     def when_flushed(self, offset: int, done: Callable[[PutStatus, str], None]) -> None:
         """Call ``done(status, reason)`` once the log is flushed up to ``offset`` or cannot be.

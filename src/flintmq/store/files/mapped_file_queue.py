@@ -185,7 +185,12 @@ class MappedFileQueue:
     def max_offset(self) -> int:
         """Where readable bytes end, 0 without files."""
         files = self._list
-        return files[-1].first_offset + files[-1].readable if files else 0
+        if not files:
+            return 0
+        # Every request asks several times, so the file's own property is left out.
+        last = files[-1]
+        readable = last.wrote if last.write_buffer is None else last.committed
+        return last.first_offset + readable
 
     @property
     def is_pooled(self) -> bool:

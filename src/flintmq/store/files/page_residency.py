@@ -31,7 +31,8 @@ def are_resident(address: int, size: int) -> bool:
         pages = ask(address + start, min(size - start, ASKED_SIZE_MAX))
         if pages is None:
             return True
-        if not all(page & _IN_MEMORY for page in pages):
+        # Mostly all are, and no other bit is set.
+        if pages.count(_IN_MEMORY) < len(pages) and not all(page & _IN_MEMORY for page in pages):
             return False
     return True
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from flintmq.format.stored.consume_queue import UNIT, UNIT_SIZE
 from flintmq.format.stored.consume_queue_ext import is_address
 from flintmq.store.errors import StoreError
+from flintmq.store.read_cursor import ResidentRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -108,7 +109,7 @@ class ColdReads:
             ahead_size = min(max(size, UNITS_AHEAD_SIZE), file.readable - position)
             return [ColdRange(file, position, ahead_size)]
         first, record_size, _ = UNIT.unpack_from(file.view, position)
-        if first >= self._written_from and first >= self._log.readable_end - RECENT_SIZE:
+        if first >= self.hot_from:
             return []
         count = min(count_max, self._count_max, size // UNIT_SIZE)
         if message_filter is None and count > 0:
@@ -127,12 +128,23 @@ class ColdReads:
             return False
         view = file.view
         first, record_size, _ = UNIT.unpack_from(view, position)
-        if first >= self._written_from and first >= self._log.readable_end - RECENT_SIZE:
+        if first >= self.hot_from:
             return True
         last, last_size, _ = UNIT.unpack_from(view, position + size - UNIT_SIZE)
         if not 0 <= last - first <= SPAN_SIZE_MAX:
             return False  # Each record is asked about by itself.
         return self._cold_range(first, max(last - first + last_size, record_size)) is None
+
+    @property
+    def hot_from(self) -> int:
+        """From where on the log is taken to be in memory."""
+        return max(self._written_from, self._log.readable_end - RECENT_SIZE)
+
+    def known_around(self, file: MappedFile, position: int) -> ResidentRange:
+        """Return what is known to be in memory around a position, without asking anybody."""
+        number = position // CHUNK_SIZE
+        until = self._known_until.get((file, number), 0.0)
+        return ResidentRange(number * CHUNK_SIZE, (number + 1) * CHUNK_SIZE, until)
 
     def of_records(self, physical_offsets: Iterable[int]) -> list[ColdRange]:
         """Return what a read of the records at some physical offsets would wait for."""

@@ -20,11 +20,13 @@ from flintmq.kernels.queue_reads import (
     READ_SIZE,
     copy_records,
 )
+from flintmq.store.read_cursor import CursorFiles, ReadCursor
+from flintmq.store.reading.cold_reads import RECENT_UNIT_COUNT
 from flintmq.store.reading.contiguous_read import CONTIGUOUS_COUNT_MAX
 from flintmq.store.results import CopiedMessages
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from flintmq.store.config import StoreConfig
     from flintmq.store.files.mapped_file import MappedFile
@@ -50,6 +52,135 @@ class _Found(NamedTuple):
     offset: int
     least: int
     end: int
+    cursor: ReadCursor | None
+
+
+class _Gathered:
+    """Reads that are copied by one call: where each has its units and its records."""
+
+    __slots__ = (
+        "_address_of",
+        "_cold_reads",
+        "_hot_from",
+        "_log",
+        "_log_file",
+        "_log_part",
+        "_now",
+        "_queues",
+        "_readable_end",
+        "found",
+        "held",
+        "rows",
+    )
+
+    def __init__(
+        self,
+        queues: QueueTable,
+        log: CommitLog,
+        cold_reads: ColdReads,
+        address_of: Callable[[MappedFile], int],
+    ) -> None:
+        self._queues = queues
+        self._log = log
+        self._cold_reads = cold_reads
+        self._address_of = address_of
+        self._readable_end = log.readable_end
+        self._hot_from = cold_reads.hot_from
+        self._now = cold_reads.now()
+        self._log_file: MappedFile | None = None
+        self._log_part = (0, 0, 0)
+        self.rows: list[tuple[int, ...]] = []
+        self.found: list[_Found] = []
+        self.held: list[MappedFile] = []
+        """Whoever gathers releases these."""
+
+    def add_again(self, number: int, offset: int, count: int, cursor: ReadCursor) -> bool:
+        """Add a read that goes on where a cursor has been; return False if it has to look anew."""
+        files = cursor.files
+        if files is None:
+            return False
+        queue, units, log_file = files.queue, files.units, files.log
+        position = offset * UNIT_SIZE - units.first_offset
+        unit_count = (units.readable - position) // UNIT_SIZE
+        if position < 0 or unit_count <= 0 or offset * UNIT_SIZE < queue.min_logic_offset:
+            return False
+        # The unit behind the last message is where a read record by record stops.
+        seen_count = count + 1 if count < unit_count else unit_count
+        count = min(count, seen_count)
+        last_at = position + (count - 1) * UNIT_SIZE
+        end = queue.max_offset
+        if end - offset > RECENT_UNIT_COUNT:
+            ready = files.units_ready
+            is_ready = ready.start <= position and last_at + UNIT_SIZE <= ready.end
+            if not is_ready or self._now >= ready.until:
+                return False
+        if not units.hold():
+            return False
+        self.held.append(units)
+        view = units.view
+        (first, _, _) = UNIT.unpack_from(view, position)
+        log_start = log_file.first_offset
+        at = first - log_start
+        if not 0 <= at < log_file.size:
+            return False
+        if first < self._hot_from:
+            last, last_size, _ = UNIT.unpack_from(view, last_at)
+            ready = files.log_ready
+            if (
+                not ready.start <= at <= last - log_start <= ready.end - last_size
+                or self._now >= ready.until
+            ):
+                return False
+        if log_file is not self._log_file and not self._hold_log(log_file, files.log_address):
+            return False
+        self.rows.append((files.units_address + position, count, seen_count, *self._log_part))
+        # NamedTuple's own constructor takes twice the time of the tuple's.
+        found = number, count, offset, queue.min_offset, end, cursor
+        self.found.append(tuple.__new__(_Found, found))
+        return True
+
+    def add(self, number: int, wanted: WantedMessages, count: int) -> None:
+        """Add a read that has to look where its messages are, if they are plain and in memory."""
+        topic, queue_id, offset, _, cursor = wanted
+        queue = self._queues.get(topic, queue_id)
+        found = None if queue is None else queue.units_from(offset)
+        if queue is None or found is None:
+            return
+        units, position, units_end = found
+        self.held.append(units)
+        seen_count = min(count + 1, (units_end - position) // UNIT_SIZE)
+        count, end = min(count, seen_count), queue.max_offset
+        cold_reads = self._cold_reads
+        if not cold_reads.are_ready(units, position, count, behind_count=end - offset):
+            return
+        (first, _, _) = UNIT.unpack_from(units.view, position)
+        log_file = self._log_file
+        if log_file is None or not log_file.first_offset <= first < log_file.end_offset:
+            log_file = self._log.files.find(first)
+            if log_file is None or not self._hold_log(log_file, self._address_of(log_file)):
+                return
+        units_address, (log_address, _, log_start) = self._address_of(units), self._log_part
+        self.rows.append((units_address + position, count, seen_count, *self._log_part))
+        self.found.append(_Found(number, count, offset, queue.min_offset, end, cursor))
+        if cursor is not None:
+            cursor.files = CursorFiles(
+                queue,
+                units,
+                units_address,
+                cold_reads.known_around(units, position),
+                log_file,
+                log_address,
+                cold_reads.known_around(log_file, first - log_start),
+            )
+
+    def _hold_log(self, file: MappedFile, address: int) -> bool:
+        """Hold a log file, and find out how much of it can be read; return whether it is there."""
+        if not file.hold():
+            return False
+        self.held.append(file)
+        self._log_file, start = file, file.first_offset
+        self._log_part = (address, max(min(file.readable, self._readable_end - start), 0), start)
+        return True
 
 
 class CompiledCopies:
@@ -74,60 +205,36 @@ class CompiledCopies:
     ) -> list[CopiedMessages | None]:
         """Return copies of what is wanted, good until the next call; None for what is not plain."""
         copies: list[CopiedMessages | None] = [None] * len(wanted)
-        readable_end, count_most = log.readable_end, config.transfer_count_in_memory_max
-        rows: list[tuple[int, ...]] = []
-        found: list[_Found] = []
-        held: list[MappedFile] = []
-        log_file: MappedFile | None = None
-        log_part = (0, 0, 0)
+        count_most = config.transfer_count_in_memory_max
+        gathered = _Gathered(queues, log, cold_reads, self._address)
         try:
-            for number, (topic, queue_id, offset, count_max) in enumerate(wanted):
-                queue = queues.get(topic, queue_id)
+            for number, one in enumerate(wanted):
+                _, _, offset, count_max, cursor = one
                 count = count_max if count_max < count_most else count_most
-                if queue is None or not 0 < count <= CONTIGUOUS_COUNT_MAX:
+                if not 0 < count <= CONTIGUOUS_COUNT_MAX:
                     continue
-                units = queue.units_from(offset)
-                if units is None:
-                    continue
-                file, position, units_end = units
-                held.append(file)
-                # The unit behind the last message is where a read record by record stops.
-                seen_count = min(count + 1, (units_end - position) // UNIT_SIZE)
-                count, end = min(count, seen_count), queue.max_offset
-                if not cold_reads.are_ready(file, position, count, behind_count=end - offset):
-                    continue
-                (first, _, _) = UNIT.unpack_from(file.view, position)
-                if log_file is None or not log_file.first_offset <= first < log_file.end_offset:
-                    log_file = log.files.find(first)
-                    if log_file is None or not log_file.hold():
-                        log_file = None
-                        continue
-                    held.append(log_file)
-                    log_part = self._log_part(log_file, readable_end)
-                rows.append((self._address(file) + position, count, seen_count, *log_part))
-                # NamedTuple's own constructor takes twice the time of the tuple's.
-                found.append(tuple.__new__(_Found, (number, count, offset, queue.min_offset, end)))
+                if cursor is None or not gathered.add_again(number, offset, count, cursor):
+                    gathered.add(number, one, count)
             places = self._copy_all(
-                rows,
-                lowest=max(0, readable_end - hot_size),
+                gathered.rows,
+                lowest=max(0, log.readable_end - hot_size),
                 size_max=min(config.transfer_bytes_in_memory_max, COPIED_SIZE_MAX),
             )
         finally:
-            for file in held:
+            for file in gathered.held:
                 file.release()
         view = self._copied_view
-        for (number, count, offset, least, end), (at, size) in zip(found, places, strict=True):
+        for (number, count, offset, least, end, cursor), (at, size) in zip(
+            gathered.found, places, strict=True
+        ):
             if size >= 0:
                 pieces = (view[at : at + size],)
                 copies[number] = tuple.__new__(
                     CopiedMessages, (count, size, pieces, offset + count, least, end)
                 )
+            elif cursor is not None:
+                cursor.files = None
         return copies
-
-    def _log_part(self, file: MappedFile, readable_end: int) -> tuple[int, int, int]:
-        """Return where a log file is in memory, how much of it can be read, and its offset."""
-        start = file.first_offset
-        return self._address(file), max(min(file.readable, readable_end - start), 0), start
 
     def _copy_all(
         self, rows: list[tuple[int, ...]], *, lowest: int, size_max: int

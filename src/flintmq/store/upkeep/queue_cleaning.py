@@ -116,7 +116,7 @@ class ForgottenQueues:
 
 def dispatch_so_far(dispatcher: Dispatcher, end_offset: int) -> Generator[None, None, None]:
     """Have what is readable below an offset dispatched, run by run."""
-    while dispatcher.waiting and (before := dispatcher.offset) < end_offset:
+    while dispatcher.has_waiting and (before := dispatcher.offset) < end_offset:
         dispatcher.run()
         if dispatcher.offset == before:
             return  # The disk is full, or somebody who is told of messages is asking.
@@ -205,7 +205,7 @@ class QueueCleaner:
 
     def _forget_unmade(self, is_unused: Callable[[str], bool]) -> Generator[None, None, None]:
         """Forget the records of unused topics whose queue is made when the disk has them."""
-        if self._appender.is_slave or not self._dispatcher.waiting:
+        if self._appender.is_slave or not self._dispatcher.has_waiting:
             return
         for number, (topic, queue_id) in enumerate(list(self._appender.next_offsets), 1):
             if is_unused(topic) and self._queues.get(topic, queue_id) is None:
@@ -226,7 +226,7 @@ class QueueCleaner:
         self._dispatcher.run()
 
         def is_expired(queue: StoredQueue) -> bool:
-            if self._dispatcher.waiting:
+            if self._dispatcher.has_waiting:
                 self._dispatcher.run()
             end = queue.max_physical_offset
             return queue.topic not in DUE_TIME_TOPICS and 0 <= end <= self._log.min_offset
