@@ -65,6 +65,8 @@ class SimulatedRegion:
         """Ranges that were made ready to be written."""
         self.fast_from: list[int] = []
         """Positions from which much was going to be written."""
+        self.written_out: list[tuple[int, int]] = []
+        """Ranges that the disk was to begin with."""
         self.detached: list[tuple[int, int]] = []
         """Ranges that were to be synced next."""
         inode.region_count += 1
@@ -126,6 +128,10 @@ class SimulatedRegion:
     def expect_fast_growth(self, start: int) -> None:
         """Note it: everything is in memory."""
         self.fast_from.append(start)
+
+    def begin_write_out(self, start: int, size: int) -> None:
+        """Note it: what was not synced may be lost all the same."""
+        self.written_out.append((start, size))
 
     def detach_pages(self, start: int, size: int) -> None:
         """Note it: everything is in memory."""

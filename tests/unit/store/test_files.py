@@ -541,16 +541,19 @@ def test_pages_that_are_let_go_keep_what_they_hold(place: Place, start: int, siz
     region = place.files.create(place.root / "file", SIZE)
     region.view[:] = content
     region.expect_fast_growth(min(start, SIZE))
+    region.begin_write_out(start, size)
     region.detach_pages(start, size)
     assert region.view == content
     region.view[7] = 0
     region.sync()
     region.close()
     region.detach_pages(start, size)
+    region.begin_write_out(start, size)
     changed = content[:7] + b"\0" + content[8:]
     assert place.files.read(place.root / "file") == changed
     read_only = place.files.open(place.root / "file", read_only=True)
     read_only.detach_pages(start, size)
+    read_only.begin_write_out(start, size)
     assert read_only.view == changed
     read_only.close()
 

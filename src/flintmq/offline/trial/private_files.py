@@ -91,6 +91,9 @@ class PrivateRegion:
     def expect_fast_growth(self, start: int) -> None:
         """Do nothing: there is no disk behind this."""
 
+    def begin_write_out(self, start: int, size: int) -> None:
+        """Do nothing: there is no disk behind this."""
+
     def detach_pages(self, start: int, size: int) -> None:
         """Do nothing: what a private map lets go of is lost."""
 

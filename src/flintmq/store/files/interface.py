@@ -130,6 +130,13 @@ class MappedRegion(Protocol):
         """
         ...
 
+    def begin_write_out(self, start: int, size: int) -> None:
+        """Have the disk begin with what a range holds, without waiting for it.
+
+        It promises nothing: the next sync tells whether the disk has it.
+        """
+        ...
+
     def detach_pages(self, start: int, size: int) -> None:
         """Make the sync of a range that was written cost less, which comes next.
 

@@ -16,6 +16,7 @@ from flintmq.store.files.descriptor_pool import DescriptorPool
 from flintmq.store.files.file_map import FileMap, map_file
 from flintmq.store.files.page_preparation import (
     PIECE_SIZE,
+    begin_write_out,
     detach_written,
     prepare_for_writing,
     use_large_pieces,
@@ -205,6 +206,14 @@ class LocalRegion:
         first = start - start % PIECE_SIZE
         if self._map is not None and not self.read_only and first < self.size:
             use_large_pieces(self._map.address + first, self.size - first)
+
+    def begin_write_out(self, start: int, size: int) -> None:
+        """Have the kernel begin to write a range; if that fails, the next sync does."""
+        end = min(start + size, self.size)
+        if self._map is None or self.read_only or end <= start:
+            return
+        with TypedErrors(self.path, "write out"), self._writable() as descriptor:
+            begin_write_out(descriptor, start, end - start)
 
     def detach_pages(self, start: int, size: int) -> None:
         """Let the whole pages of a range that was written go from the map: it is synced next."""

@@ -1,4 +1,4 @@
-"""Mapped pages made ready for writing, and let go when they were written, in any thread.
+"""Pages of files made ready for writing, and let go when they were written, in any thread.
 
 The first write to a page of a file stops the writer while the kernel finds memory and notes the
 page in the journal of the file system: mostly microseconds, now and then tens of milliseconds.
@@ -21,6 +21,8 @@ _HUGE_PAGE: Final = 14
 """MADV_HUGEPAGE; the file system decides whether it has so large pieces."""
 PIECE_SIZE: Final = 2 << 20
 """Bytes of a large piece."""
+_BEGIN_WRITING: Final = 2
+"""SYNC_FILE_RANGE_WRITE.  Who waits as well would be told of an error that a sync has to tell."""
 
 
 def prepare_for_writing(address: int, size: int) -> bool:
@@ -54,6 +56,25 @@ def detach_written(address: int, size: int) -> None:
     cores of this process for it, which takes longer than all else that a sync computes.
     """
     _adviser()(address, size, _DONT_NEED)
+
+
+def begin_write_out(descriptor: int, start: int, size: int) -> None:
+    """Have the kernel begin to write a range of a file, where it can do that."""
+    _writer()(descriptor, start, size, _BEGIN_WRITING)
+
+
+@functools.cache
+def _writer() -> Callable[[int, int, int, int], object]:
+    """Return what has the kernel write a range of a file; where it cannot, that does nothing."""
+    import ctypes
+
+    try:
+        write = ctypes.CDLL(None, use_errno=False).sync_file_range
+    except (OSError, AttributeError):
+        return lambda descriptor, start, size, flags: None
+    write.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    write.restype = ctypes.c_int
+    return write
 
 
 @functools.cache
