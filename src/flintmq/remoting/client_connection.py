@@ -29,8 +29,9 @@ from flintmq.remoting.errors import NotSentError, RemotingError
 from flintmq.remoting.shared_socket import SharedSocket, share_socket
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from flintmq.format.buffer import Buffer
     from flintmq.format.wire.headers.codec import HeaderFields
     from flintmq.remoting.encoded_request import EncodedRequest
     from flintmq.remoting.endpoint import Endpoint
@@ -186,6 +187,10 @@ class ClientConnection(Connection):
         """Let threads send if nothing is left that has to leave before."""
         if self._shared is not None and not (self.is_closed or self._out or self.unread_size):
             self._shared.release()
+
+    def _write_through(self, pieces: Sequence[Buffer]) -> int:
+        """Leave all to the transport: threads write to the socket too."""
+        return 0
 
     def _write_out(self) -> None:
         if self._shared is None:
