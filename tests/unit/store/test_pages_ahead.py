@@ -82,7 +82,7 @@ def test_a_log_that_grows_slowly_is_left_alone() -> None:
         growing.clock.advance(int(FAST_STEP_S * 1000) * RECORD // STEP_SIZE * 2)
         growing.append()
     assert growing.woken > 2
-    assert growing.prepared(file) == growing.fast_from(file) == []
+    assert (growing.prepared(file), growing.fast_from(file)) == ([], [])
 
 
 def test_where_every_record_is_synced_nothing_is_written_ahead() -> None:
@@ -90,7 +90,7 @@ def test_where_every_record_is_synced_nothing_is_written_ahead() -> None:
     file = growing.append()
     for _ in range(SIZE // RECORD // 2):
         growing.append()
-    assert growing.prepared(file) == growing.fast_from(file) == []
+    assert (growing.prepared(file), growing.fast_from(file)) == ([], [])
 
 
 def test_a_file_that_is_being_deleted_is_not_touched() -> None:

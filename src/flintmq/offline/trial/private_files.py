@@ -88,6 +88,12 @@ class PrivateRegion:
     def prepare_pages(self, start: int, size: int) -> None:
         """Do nothing: everything is in memory."""
 
+    def expect_fast_growth(self, start: int) -> None:
+        """Do nothing: there is no disk behind this."""
+
+    def detach_pages(self, start: int, size: int) -> None:
+        """Do nothing: there is no sync, and the kernel would forget what a private map holds."""
+
     def load(self, start: int, size: int) -> None:
         """Do nothing: everything is in memory."""
 
