@@ -6,6 +6,7 @@ thread may send a frame by itself, without waking the loop.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import sys
@@ -18,6 +19,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
 
 PATIENCE_S: Final = 0.001
 """How long one call waits for whoever is sending now: the system takes some microseconds."""
@@ -109,8 +112,15 @@ class SharedSocket:
 
 
 def share_socket(transport: asyncio.Transport) -> SharedSocket | None:
-    """Return the socket of a transport for threads too; None if they cannot write to it."""
+    """Return the socket of a transport for threads too; None if they cannot write to it.
+
+    So it is with TLS, and where the process has no descriptor left.
+    """
     sock = transport.get_extra_info("socket")
     if sys.platform == "win32" or sock is None or transport.get_extra_info("sslcontext"):
         return None
-    return SharedSocket(sock.fileno())
+    try:
+        return SharedSocket(sock.fileno())
+    except OSError as error:
+        logger.warning("only the loop sends on a connection: reason=%s", error)
+        return None

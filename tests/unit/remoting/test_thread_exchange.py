@@ -2,8 +2,11 @@
 
 import asyncio
 import contextlib
+import os
+import resource
 import socket
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -198,3 +201,37 @@ async def test_threads_that_ask_for_the_socket_at_once_get_the_same() -> None:
         connection._share()
         assert connection._shared is first
         assert await asyncio.to_thread(ask, connection, b"still") is not None
+
+
+@contextlib.contextmanager
+def no_descriptors_left() -> Iterator[None]:
+    """Have the system give this process no descriptor within a block."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held: list[int] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, before[1]))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.dup(0))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        for descriptor in held:
+            os.close(descriptor)
+
+
+async def test_without_a_descriptor_for_threads_the_loop_goes_on_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A callback of the loop failed with a traceback that nobody could do anything about."""
+    failures: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, failure: failures.append(failure))
+    async with serving() as server, RemotingClient() as client:
+        connection = await client.connect(f"{HOST}:{server.ports[0]}")
+        await asyncio.to_thread(lambda: None)  # It may take descriptors to have a thread.
+        with no_descriptors_left():
+            assert await asyncio.to_thread(ask, connection) is None
+            assert (await connection.call(ECHO, timeout_ms=PATIENT_MS)).body == b""
+        assert await asyncio.to_thread(ask, connection) is None
+    assert failures == []
+    assert "only the loop sends on a connection: reason=" in caplog.text
