@@ -14,7 +14,6 @@ socket (`flintmq.remoting.shared_socket`).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 import time
 from typing import TYPE_CHECKING, Final
@@ -177,8 +176,12 @@ class ClientConnection(Connection):
         raise self._no_answer(request.code, timeout_ms)
 
     def _call_in_loop(self, function: Callable[..., object], *arguments: object) -> None:
-        with contextlib.suppress(RuntimeError):  # The loop has ended, and this connection with it.
+        try:
             self._loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:
+            # The loop has ended, and this connection with it; or a signal handler has raised it.
+            if not self._loop.is_closed():
+                raise
 
     def _share(self) -> None:
         # Several threads may have asked for it at once, and the socket has to be the same for all.
