@@ -91,7 +91,7 @@ class Message:
             or self.delay_ms
         ):
             return encode_properties(self.wire_properties())
-        return WAITING_TEXT if self.wait else _NOT_WAITING_TEXT
+        return WAITING_TEXT if self.wait else NOT_WAITING_TEXT
 
 
 class MessageKeywords(TypedDict, total=False):
@@ -110,7 +110,8 @@ class MessageKeywords(TypedDict, total=False):
 
 WAITING_TEXT: Final = encode_properties({names.WAIT: "true"})
 """The `wire_text` of a message that says nothing but that it waits, as most do."""
-_NOT_WAITING_TEXT: Final = encode_properties({names.WAIT: "false"})
+NOT_WAITING_TEXT: Final = encode_properties({names.WAIT: "false"})
+"""The `wire_text` of a message that says nothing but that it does not wait."""
 
 
 class SendStatus(Enum):
