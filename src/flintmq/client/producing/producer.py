@@ -264,10 +264,10 @@ class AsyncProducer(MessageFinder):
         timeout_ms: int | None,
     ) -> list[Batch]:
         """Return the batches into which messages are cut, each with the queue it has to go to."""
-        deadline = self._deadline(timeout_ms)
         all_items = batch_items(messages)
         if queue is None and all([message.sharding_key is None for message in messages]):
             return cut_batches(None, messages, all_items, batch_size)
+        deadline = self._deadline(timeout_ms)
         by_queue: dict[MessageQueue | None, list[int]] = {}
         for place, message in enumerate(messages):
             target = await self._target(message, queue, deadline)
