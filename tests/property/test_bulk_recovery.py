@@ -26,6 +26,7 @@ VIEWS: Final = ("consumequeue", "index", "checkpoint")
 def machine_code_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recovery, "SINGLE_RECORDS_MAX", 0)
     monkeypatch.setattr(fast_walk, "COMPILE_SIZE_MIN", 0)
+    monkeypatch.setattr(fast_walk, "WHOLE_FILE_SIZE", 0)
     monkeypatch.setattr(bulk_records, "ROWS_MAX", 7)  # Many tables for few records.
     monkeypatch.setattr(consume_queue, "WRITTEN_SIZE_MIN", 2 * UNIT_SIZE)
     monkeypatch.setattr(key_index_file, "ENTRIES_AT_ONCE_MAX", 5)
