@@ -148,13 +148,19 @@ class ConsumeQueue:
         self.max_physical_offset = physical_offset + size
 
     def _write_units(self, tail: MappedFile, units: memoryview) -> None:
-        """Do what `append_units` does by a system call."""
+        """Do what `append_units` does by a system call; room is made, and no pages are needed."""
+        start = tail.wrote
+        end = start + len(units)
+        if end > self._reserved:
+            tail.region.reserve(start, end)
+            self._reserved = end
+            self._is_growing = True
         try:
-            tail.region.write(tail.wrote, units)
+            tail.region.write(start, units)
         except StoreError:
-            tail.view[tail.wrote : tail.wrote + len(units)] = bytes(len(units))
+            tail.view[start:end] = bytes(len(units))
             raise
-        tail.wrote += len(units)
+        tail.wrote = end
         physical_offset, size, _ = UNIT.unpack_from(units, len(units) - UNIT_SIZE)
         self.max_physical_offset = physical_offset + size
 
@@ -167,11 +173,11 @@ class ConsumeQueue:
         tail = self._tail
         if tail is not None and queue_offset:
             size = min(len(units), tail.size - tail.wrote)
+            if size >= WRITTEN_SIZE_MIN and queue_offset == self.max_offset:
+                self._write_units(tail, units[:size])
+                return size // UNIT_SIZE
             if size and self.make_room(queue_offset, size // UNIT_SIZE):
-                if size < WRITTEN_SIZE_MIN:
-                    self.append_units(units[:size])
-                else:
-                    self._write_units(tail, units[:size])
+                self.append_units(units[:size])
                 return size // UNIT_SIZE
         physical_offset, record_size, tags_code = UNIT.unpack_from(units)
         self.append(physical_offset, record_size, tags_code, queue_offset)

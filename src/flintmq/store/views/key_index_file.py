@@ -130,16 +130,20 @@ class KeyIndexFile:
 
     def reserve_next(self, count: int = 1) -> Self:
         """Make sure the header, all slots and the next entries have their space on the disk."""
+        reserved = self._reserved
+        self._reserve(count)
+        if self._reserved > reserved and self._ahead is not None and self.count >= GROWING_COUNT:
+            self._ahead.ask(self, self._reserved, self._reserved + AHEAD_SIZE)
+        return self
+
+    def _reserve(self, count: int) -> None:
         end = min(self.entry_base + (self.count + count) * ENTRY_SIZE, self.region.size)
         if end > self._reserved:
             reserved = min(end + RESERVE_STEP, self.region.size)
             self.region.reserve(self._reserved, reserved)
             self._reserved = reserved
-            if self._ahead is not None and self.count >= GROWING_COUNT:
-                self._ahead.ask(self, reserved, reserved + AHEAD_SIZE)
         whole = (self._reserved - self.entry_base) // ENTRY_SIZE
         self._room_end = self.entry_base + min(whole, self.entries) * ENTRY_SIZE
-        return self
 
     def insert(
         self, hashes: Sequence[int], start: int, physical_offset: int, store_timestamp: int
@@ -225,8 +229,7 @@ class KeyIndexFile:
         if self.count <= 1:
             self.reserve_next()
             return self.insert([keys.entry(start)[0]], 0, *keys.entry(start)[1:])
-        if not self.has_room(count):
-            self.reserve_next(count)
+        self._reserve(count)  # They are written by a system call, which needs no pages.
         assert self.has_room(count)
         entries, new_slot_count = keys.chain(
             self.view,
