@@ -105,8 +105,28 @@ def test_an_index_file_with_many_keys_finds_its_slots_and_next_entries_ready(
         space.work()
     assert len(index.files) == 1
     end = file.entry_base + file.count * ENTRY_SIZE
-    assert all(is_ready(file.region, at) for at in range(end))
+    assert all(is_ready(file.region, at) for at in range(file.entry_base))
+    first = file.entry_base + (GROWING_COUNT + 1) * ENTRY_SIZE
+    assert all(is_ready(file.region, at) for at in range(first, end))
     assert space.woken <= 4
+
+
+def test_entries_that_were_there_before_a_start_are_not_written_to(
+    files: SimulatedFiles, space: Space
+) -> None:
+    """All pages of the file were, and were synced again."""
+    index = index_of(files, space)
+    for number in range(ENTRIES // 2):
+        file = add_key(index, number)
+    index.close()
+    index = index_of(files, space)
+    index.load()
+    file = add_key(index, ENTRIES)
+    space.work()
+    first = file.entry_base + file.count * ENTRY_SIZE
+    assert is_ready(file.region, 0)
+    assert is_ready(file.region, first)
+    assert not any(is_ready(file.region, at) for at in range(file.entry_base, first))
 
 
 def test_what_is_written_by_system_calls_asks_for_no_pages(

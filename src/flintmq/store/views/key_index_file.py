@@ -192,7 +192,10 @@ class KeyIndexFile:
         """Have all slots made ready if the file is going to have many entries."""
         if self.count >= GROWING_COUNT and self._ahead is not None:
             self._are_slots_asked_for = True
-            self._ahead.ask(self, 0, self._reserved + AHEAD_SIZE)
+            self._ahead.ask(self, 0, self.entry_base)
+            # A file that was loaded has millions of entries, which nobody writes to again.
+            entries_end = self.entry_base + self.count * ENTRY_SIZE
+            self._ahead.ask(self, entries_end, self._reserved + AHEAD_SIZE)
 
     def has_room(self, count: int) -> bool:
         """Whether ``count`` more entries only have to be written down."""
