@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
-	"fmt"
-	"io"
 	"sort"
 	"strconv"
 )
@@ -19,6 +16,8 @@ const (
 	binaryOpaqueAt = prefixSize + 5
 	// Ten digits always, so that the number can be replaced in place.
 	opaqueBase = 1_000_000_000
+	// With the base it fits into 31 bits.
+	numberLimit = 1_000_000_000
 )
 
 type fields map[string]string
@@ -122,70 +121,4 @@ func (r *request) setUnique(id uint64) {
 		}
 		id++
 	}
-}
-
-// answer is what a load has to know of an answer.
-type answer struct {
-	code   int
-	number int
-	body   []byte
-	offset int
-}
-
-type answerReader struct {
-	from *bufio.Reader
-	held []byte
-}
-
-func newAnswerReader(from io.Reader, size int) *answerReader {
-	return &answerReader{from: bufio.NewReaderSize(from, size)}
-}
-
-// next returns the next answer; its body is good until the one after it is read.
-func (r *answerReader) next() (answer, error) {
-	var prefix [prefixSize]byte
-	if _, err := io.ReadFull(r.from, prefix[:]); err != nil {
-		return answer{}, err
-	}
-	size := int(binary.BigEndian.Uint32(prefix[:])) - 4
-	word := binary.BigEndian.Uint32(prefix[4:])
-	headerSize := int(word &^ (0xff << 24))
-	if size < headerSize || size > 64<<20 {
-		return answer{}, fmt.Errorf("a frame of %d bytes with a header of %d", size, headerSize)
-	}
-	if cap(r.held) < size {
-		r.held = make([]byte, 2*size)
-	}
-	frame := r.held[:size]
-	if _, err := io.ReadFull(r.from, frame); err != nil {
-		return answer{}, err
-	}
-	header := frame[:headerSize]
-	got := answer{body: frame[headerSize:], offset: -1}
-	if word&binaryHeader != 0 {
-		got.code = int(binary.BigEndian.Uint16(header))
-		got.number = int(binary.BigEndian.Uint32(header[5:])) - opaqueBase
-		return got, nil
-	}
-	got.code = numberBehind(header, `"code":`)
-	got.number = numberBehind(header, `"opaque":`) - opaqueBase
-	got.offset = numberBehind(header, `"offset":"`)
-	return got, nil
-}
-
-// numberBehind returns the number that follows a name in JSON, -1 if there is none: to parse the
-// whole header would cost more than all else that is done here.
-func numberBehind(header []byte, name string) int {
-	at := bytes.Index(header, []byte(name))
-	if at < 0 {
-		return -1
-	}
-	number := 0
-	for _, digit := range header[at+len(name):] {
-		if digit < '0' || digit > '9' {
-			break
-		}
-		number = 10*number + int(digit-'0')
-	}
-	return number
 }

@@ -21,14 +21,18 @@ import (
 	"time"
 )
 
-const queueCount = 4
+const (
+	queueCount = 4
+	// How long answers are awaited when the time is over.
+	patience = 5 * time.Second
+)
 
 type options struct {
 	address, topic, notation string
 	connections, window      int
 	size, batch, rate        int
 	queues, pullCount, count int
-	duration                 time.Duration
+	duration, patience       time.Duration
 }
 
 // broker returns the address that a connection goes to.
@@ -53,7 +57,7 @@ func main() {
 	if len(os.Args) < 2 || modes[os.Args[1]] == nil {
 		stop(fmt.Errorf("usage: load send|pull|push [options]"))
 	}
-	var o options
+	o := options{patience: patience}
 	flags := flag.NewFlagSet(os.Args[1], flag.ExitOnError)
 	flags.StringVar(&o.address, "addr", "127.0.0.1:10911", "where the broker listens, or several of them")
 	flags.StringVar(&o.topic, "topic", "LoadTopic", "topic")

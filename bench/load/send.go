@@ -3,10 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"hash/crc32"
-	"net"
 	"strconv"
-	"sync"
 	"time"
 )
 
@@ -53,101 +52,101 @@ func sendRequest(o options, connection int) *request {
 	return newRequest(sendCode, ext, bytes.Repeat([]byte("x"), o.size), o.notation)
 }
 
+// underWay is a place in a window. Each request that takes it has another number, so that an answer
+// that comes twice is not taken for the answer to the next one.
+type underWay struct {
+	number int
+	began  time.Time // Zero where no answer is awaited.
+}
+
 // sender keeps the window of one connection full.
 type sender struct {
-	conn         net.Conn
 	request      *request
-	window       int
 	batch        int
 	left         int
-	next         uint64
-	began        []time.Time
+	unique       uint64
+	window       []underWay
+	free         []int
 	took         []time.Duration
 	acknowledged int
-	refused      int
-	firstRefusal int
+	refusals
 }
 
-func (s *sender) put(slot int) error {
-	s.left--
-	s.request.setUnique(s.next)
-	s.next += uint64(s.batch)
-	s.began[slot] = time.Now()
-	_, err := s.conn.Write(s.request.numbered(slot))
-	return err
-}
-
-func (s *sender) run(until time.Time) error {
-	defer s.conn.Close()
-	underWay := min(s.window, s.left)
-	for slot := 0; slot < underWay; slot++ {
-		if err := s.put(slot); err != nil {
-			return err
-		}
+func newSender(o options, connection int) *sender {
+	made := &sender{
+		request: sendRequest(o, connection), batch: o.batch, left: o.requests(connection),
+		unique: uint64(connection)<<40 + 1, window: make([]underWay, o.window),
 	}
-	answers := newAnswerReader(s.conn, 64<<10)
-	for underWay > 0 {
-		got, err := answers.next()
-		if err != nil {
-			return err
-		}
-		now := time.Now()
-		if got.code == 0 {
-			s.acknowledged++
-		} else {
-			s.refused++
-			s.firstRefusal = got.code
-		}
-		s.took = append(s.took, now.Sub(s.began[got.number]))
-		if s.left == 0 || now.After(until) {
-			underWay--
-		} else if err := s.put(got.number); err != nil {
-			return err
-		}
+	for place := o.window - 1; place >= 0; place-- {
+		made.window[place].number = place - o.window
+		made.free = append(made.free, place)
+	}
+	return made
+}
+
+func (s *sender) hasNext() bool {
+	return s.left > 0 && len(s.free) > 0
+}
+
+func (s *sender) next(until time.Time) []byte {
+	s.request.setUnique(s.unique)
+	now := time.Now()
+	if now.After(until) {
+		return nil
+	}
+	place := s.free[len(s.free)-1]
+	s.free = s.free[:len(s.free)-1]
+	s.left--
+	s.unique += uint64(s.batch)
+	one := &s.window[place]
+	one.began = now
+	if one.number += len(s.window); one.number >= numberLimit {
+		one.number = place
+	}
+	return s.request.numbered(one.number)
+}
+
+func (s *sender) take(got answer, arrived time.Time) error {
+	place := max(got.number, 0) % len(s.window)
+	one := &s.window[place]
+	if one.began.IsZero() || one.number != got.number {
+		return fmt.Errorf("an answer to request %d, which is not under way", got.number)
+	}
+	s.took = append(s.took, arrived.Sub(one.began))
+	one.began = time.Time{}
+	s.free = append(s.free, place)
+	if got.code == 0 {
+		s.acknowledged += s.batch
+	} else {
+		s.refused(got.code, s.batch)
 	}
 	return nil
+}
+
+func (s *sender) missing() int {
+	return len(s.window) - len(s.free)
 }
 
 func send(o options) (result, error) {
 	senders := make([]*sender, o.connections)
 	for number := range senders {
-		conn, err := net.Dial("tcp", o.broker(number))
-		if err != nil {
-			return nil, err
-		}
-		senders[number] = &sender{
-			conn: conn, request: sendRequest(o, number), window: o.window,
-			batch: o.batch, left: o.requests(number), next: uint64(number)<<40 + 1, began: make([]time.Time, o.window),
-		}
+		senders[number] = newSender(o, number)
 	}
-	began := time.Now()
-	failures := make(chan error, len(senders))
-	var running sync.WaitGroup
-	for _, one := range senders {
-		running.Add(1)
-		go func(one *sender) {
-			defer running.Done()
-			if err := one.run(began.Add(o.duration)); err != nil {
-				failures <- err
-			}
-		}(one)
-	}
-	running.Wait()
-	seconds := time.Since(began).Seconds()
-	select {
-	case err := <-failures:
+	took, err := converse(o, senders)
+	if err != nil {
 		return nil, err
-	default:
 	}
-	var all latencies
-	acknowledged, refused := 0, 0
+	var times latencies
+	var all refusals
+	acknowledged := 0
 	for _, one := range senders {
-		all.add(one.took)
-		acknowledged += one.acknowledged * o.batch
-		refused += one.refused * o.batch
+		times.add(one.took)
+		all.add(one.refusals)
+		acknowledged += one.acknowledged
 	}
-	made := result{"msgs_per_s": float64(acknowledged) / seconds, "failed": refused}
-	for name, value := range all.percentiles() {
+	all.tell("messages")
+	made := result{"msgs_per_s": float64(acknowledged) / took.Seconds(), "failed": all.count}
+	for name, value := range times.percentiles() {
 		made[name] = value
 	}
 	return made, nil
