@@ -393,6 +393,10 @@ class FrameStream(asyncio.Protocol, ABC):
         if not self._corked or self._out_size > self._limits.write_pause_size:
             self._write_out()
 
+    def write_now(self) -> None:
+        """Let what was sent so far leave now, and not at the end of the turn."""
+        self._write_out()
+
     def _write_out(self) -> None:
         if not self._out:
             return
