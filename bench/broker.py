@@ -24,7 +24,16 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.broker_load import GoLoad, Load, PythonLoad
-from bench.broker_rows import ASYNC_ROWS, SYNC_ROWS, TOPIC, WARMING, Row, RowFigures, measure_row
+from bench.broker_rows import (
+    ASYNC_ROWS,
+    SYNC_ROWS,
+    TOPIC,
+    WARMING,
+    Row,
+    RowFigures,
+    measure_row,
+    prepare_row,
+)
 from bench.broker_servers import Server, java_reason, java_server, our_server
 from bench.broker_start import Start, Started, measure_starts
 from bench.turns import AMOUNTS, measure_stalls, stalls_table
@@ -57,6 +66,8 @@ class Bench:
         for server in servers:
             # The topic is made, and machine code has come, Java's and ours.
             self._load.send(server.address, TOPIC, WARMING, self._warm_seconds)
+            for row in rows.values():
+                prepare_row(server, self._load, row)
         figures = {name: RowFigures({one.name: [] for one in servers}) for name in rows}
         for number in range(self._rounds):
             # Whoever comes first in one round comes last in the next.
@@ -215,7 +226,7 @@ def _figures(
         chosen = {
             name: row
             for name, row in rows.items()
-            if wanted in name and (is_go or not row.push_rate)
+            if wanted in name and (is_go or not row.needs_go)
         }
         if not chosen:
             continue

@@ -67,6 +67,10 @@ class Load(Protocol):
         """Send for a while."""
         ...
 
+    def fill(self, address: str, topic: str, sending: Sending, count: int) -> Loaded:
+        """Send so many messages."""
+        ...
+
     def pull(self, address: str, topic: str, seconds: float) -> Loaded:
         """Read a topic again and again."""
         ...
@@ -150,6 +154,10 @@ class PythonLoad:
     def pull(self, address: str, topic: str, seconds: float) -> Loaded:
         """Read a topic again and again."""
         return Loaded(_in_processes(_pull, QUEUE_COUNT, (address, topic, HeaderType.JSON, seconds)))
+
+    def fill(self, address: str, topic: str, sending: Sending, count: int) -> Loaded:
+        """Say that only the generator in Go can do this."""
+        raise LoadError("to send so many messages takes the generator in Go")
 
     def push(self, address: str, topic: str, rate: int, seconds: float) -> Loaded:
         """Say that only the generator in Go can do this."""

@@ -12,11 +12,30 @@ WARMING: Final = Sending(128, 4, 64)
 BINARY: Final = HeaderType.ROCKETMQ
 
 
+class Pulled(NamedTuple):
+    """Messages that are pulled, in a topic of their own."""
+
+    body_size: int
+    message_count: int
+
+    @property
+    def topic(self) -> str:
+        """Where they are."""
+        return f"{TOPIC}{self.body_size}"
+
+
 class Row(NamedTuple):
     """One thing that is measured; without a sending it is a pull, with a rate a push."""
 
     sending: Sending | None = None
     push_rate: int = 0
+    pulled: Pulled | None = None
+    """What is pulled, if it is not what was sent before; only where the generator can count."""
+
+    @property
+    def needs_go(self) -> bool:
+        """Whether only the generator in Go can do this."""
+        return bool(self.push_rate or self.pulled)
 
 
 class Sample(NamedTuple):
@@ -55,6 +74,8 @@ ASYNC_ROWS: Final = {
     "send 128 B, 1 x 1": Row(Sending(128, 1, 1)),
     "send 128 B, 16 x 1": Row(Sending(128, 16, 1)),
     "pull, 4 queues, 32 a time": Row(),
+    "pull 1 KiB, 4 queues, 32 a time": Row(pulled=Pulled(1024, 200_000)),
+    "pull 16 KiB, 4 queues, 32 a time": Row(pulled=Pulled(16 << 10, 20_000)),
     "push, 1,000 a second": Row(push_rate=1000),
 }
 """Rows of brokers that flush in the background."""
@@ -65,6 +86,13 @@ SYNC_ROWS: Final = {
     "SYNC_FLUSH, send 128 B, 4 x 64": Row(Sending(128, 4, 64)),
 }
 """Rows of brokers that answer when a message is on the disk."""
+
+
+def prepare_row(server: Server, load: Load, row: Row) -> None:
+    """Send the messages that a row pulls."""
+    if row.pulled is not None:
+        sending = Sending(row.pulled.body_size, 4, 8)
+        load.fill(server.address, row.pulled.topic, sending, row.pulled.message_count)
 
 
 def measure_row(server: Server, load: Load, row: Row, seconds: float) -> Sample:
@@ -85,5 +113,6 @@ def _load(server: Server, load: Load, row: Row, seconds: float) -> Loaded:
     if row.push_rate:
         return load.push(server.address, TOPIC, row.push_rate, seconds)
     if row.sending is None:
-        return load.pull(server.address, TOPIC, seconds)
+        topic = TOPIC if row.pulled is None else row.pulled.topic
+        return load.pull(server.address, topic, seconds)
     return load.send(server.address, TOPIC, row.sending, seconds)

@@ -11,8 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flintmq.errors import FlintError
+from flintmq.format.stored.consume_queue import UNIT_SIZE
 from flintmq.store.message_store import MessageStore
 from flintmq.store.recovery import bulk_records, fast_walk, recovery
+from flintmq.store.views import consume_queue, key_index_file
 from flintmq.testing import ROOT, SimulatedFiles
 from tests.kits.store.damaged_stores import Damage, damages, paths_of, stopped
 from tests.kits.store.store_workload import VARIANTS, Variant
@@ -24,7 +26,10 @@ VIEWS: Final = ("consumequeue", "index", "checkpoint")
 def machine_code_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recovery, "SINGLE_RECORDS_MAX", 0)
     monkeypatch.setattr(fast_walk, "COMPILE_SIZE_MIN", 0)
+    monkeypatch.setattr(fast_walk, "WHOLE_FILE_SIZE", 0)
     monkeypatch.setattr(bulk_records, "ROWS_MAX", 7)  # Many tables for few records.
+    monkeypatch.setattr(consume_queue, "WRITTEN_SIZE_MIN", 2 * UNIT_SIZE)
+    monkeypatch.setattr(key_index_file, "ENTRIES_AT_ONCE_MAX", 5)
 
 
 def recovered(

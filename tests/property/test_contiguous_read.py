@@ -223,14 +223,35 @@ def test_what_is_copied_together_has_a_bound() -> None:
     """Pulls of a turn that ask for more are read one by one."""
     with open_store(commit_log_file_size=1 << 20, max_message_size=1 << 16) as store:
         use_engine(store, CompiledRead())
-        fill(store, [(0, 3000, 1)] * 32)
-        wanted = [WantedMessages("T", 0, 0, 32)] * 40
+        fill(store, [(0, 1500, 1)] * 32)
+        wanted = [WantedMessages("T", 0, 0, 32)] * 80
         copies = store.copy_messages(wanted)
         sizes = [0 if copied is None else copied.total_size for copied in copies]
         assert sum(sizes) <= ALL_COPIED_SIZE_MAX < sum(sizes) + max(sizes)
         fill(store, [(1, 15000, 1)] * 20)
-        assert store.copy_messages([WantedMessages("T", 1, 0, 32)]) == [None]
-        assert store.copy_messages([WantedMessages("T", 1, 0, 10)]) != [None]
+        assert store.copy_messages([WantedMessages("T", 1, 0, 5)]) == [None]
+        assert store.copy_messages([WantedMessages("T", 1, 0, 4)]) != [None]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("room", "count"), [(0.5, 1), (1, 1), (1.99, 1), (2, 2), (3.5, 3), (7.99, 7), (8, 8), (99, 8)]
+)
+def test_of_large_messages_as_many_are_read_at_once_as_fit(
+    engine: CompiledRead | None, room: float, count: int
+) -> None:
+    """They were read one by one as soon as not all that a pull asks for did."""
+    record_size, taken = 1292, list[bool]()
+    room_size = int(room * record_size)
+    with open_store(transfer_bytes_in_memory_max=room_size, commit_log_file_size=1 << 20) as store:
+        use_engine(store, engine)
+        fill(store, [(number % 2, 1200, 1) for number in range(16)])
+        with counted_stretches(taken):
+            found = facts(store.get_messages("T", 0, 0, 32))
+        assert found == one_by_one(store, 0, 0, 32)
+        assert (len(found["messages"]), found["size"]) == (count, count * record_size)
+    # One that is larger than all may be is looked at by itself.
+    assert taken[-1] is (room >= 1)
 
 
 def test_copies_go_over_the_edge_of_log_files() -> None:

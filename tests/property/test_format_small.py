@@ -28,7 +28,13 @@ from flintmq.format.message_id import (
     encode_unique_id,
 )
 from flintmq.format.properties import decode_properties, encode_properties, find_property
-from flintmq.format.stored.batch import BatchItem, encode_batch, walk_batch
+from flintmq.format.stored.batch import (
+    BatchColumns,
+    BatchItem,
+    encode_batch,
+    encode_batch_columns,
+    walk_batch,
+)
 from flintmq.format.stored.checkpoint import (
     Checkpoint,
     CheckpointMarks,
@@ -242,6 +248,29 @@ items = st.builds(BatchItem, ints, st.binary(), st.binary())
 @given(sent=st.lists(items))
 def test_batches_come_back(sent: list[BatchItem]) -> None:
     assert list(walk_batch(encode_batch(sent))) == sent
+
+
+@given(
+    sent=st.one_of(st.lists(items), st.builds(lambda one, n: [one] * n, items, st.integers(1, 5))),
+    tail_size=st.integers(0, 5),
+    before=st.binary(max_size=3),
+    behind=st.binary(max_size=3),
+    data=st.data(),
+)
+def test_items_in_columns_are_a_batch_whose_properties_go_on(
+    sent: list[BatchItem], tail_size: int, before: bytes, behind: bytes, data: st.DataObject
+) -> None:
+    tail = st.binary(min_size=tail_size, max_size=tail_size)
+    tails = data.draw(st.lists(tail, min_size=len(sent), max_size=len(sent)))
+    columns = BatchColumns(
+        [one.flag for one in sent], [one.body for one in sent], [one.properties for one in sent]
+    )
+    assert list(zip(*columns.pick(range(len(sent))), strict=True)) == sent
+    body = encode_batch_columns(columns, tails, before=before, behind=behind)
+    assert list(walk_batch(body)) == [
+        one._replace(properties=one.properties + before + each + behind)
+        for one, each in zip(sent, tails, strict=True)
+    ]
 
 
 @given(sent=st.lists(items, min_size=1), data=st.data())

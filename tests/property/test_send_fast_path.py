@@ -383,3 +383,41 @@ def test_where_a_file_ends_one_send_goes_the_ordinary_way(
     assert ends == [2 + 3 * each] * len(peers)
     # Each queue met the end of a file once, the index twice; two sends go that way for each end.
     assert walked >= len(peers) * 3 * each - 2 * 2
+
+
+def test_where_a_file_ends_other_connections_are_stored_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many producers with a send each had an append group each, in the turn in which it ended."""
+    load_at_once(monkeypatch)
+    peers = [f"127.0.1.{number}" for number in range(64)]
+    sizes = SETTINGS | LARGER_FILES | {"mappedFileSizeConsumeQueue": str(100 * UNIT_SIZE)}
+
+    async def check() -> tuple[list[int], int]:
+        group_counts: list[int] = []
+        async with fed_broker(tmp_path, sizes, inbox=True, peers=peers) as fed:
+            store = fed.broker.context.store
+            append_encoded = store.append_encoded
+
+            def counted(encode: Any, store_host: bytes) -> AppendGroup | NotAppended:
+                group_counts[-1] += 1
+                return append_encoded(encode, store_host)
+
+            store.append_encoded = counted  # type: ignore[method-assign]
+            group_counts.append(0)
+            read = chunks_of([[plain_send(0, b"body")]], HeaderType.JSON)[0]
+            for number in range(len(peers)):
+                # Who has never finished a frame would come after all others.
+                fed.read(read, number)
+                await fed.end_turn()
+            for _ in range(3):
+                group_counts.append(0)
+                for number in range(len(peers)):
+                    fed.read(read, number)
+                await fed.end_turn()
+            return group_counts, store.max_offset_in_queue("T", 0)
+
+    group_counts, end = run_within(check(), 60)
+    assert end == 4 * len(peers)
+    # Half of the reads that are left are tried each time, and two sends go the ordinary way.
+    assert max(group_counts[1:]) <= 4 * len(peers).bit_length()

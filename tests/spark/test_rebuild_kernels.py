@@ -3,10 +3,11 @@
 from collections import Counter, defaultdict
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flintmq.format.stored.index_file import ENTRY, ENTRY_SIZE
+from flintmq.format.stored.index_file import ENTRY, ENTRY_SIZE, key_text_hash
 from flintmq.format.stored.record import CheckedRecord, check_record
 from flintmq.format.stored.record_encoding import encode_record
 from flintmq.kernels.compiled import as_bytes
@@ -144,6 +145,14 @@ def test_units_and_entries_are_those_of_the_serial_derivation(records: list[Writ
     assert [level.physical_offset for level in views.bad_levels] == units.bad_levels
     columns = (entries.hashes.tolist(), entries.offsets.tolist(), entries.times.tolist())
     assert list(zip(*columns, strict=True)) == keys.entries
+
+
+@pytest.mark.parametrize("size", range(1, 42))
+@pytest.mark.parametrize("last", ["z", "é"])
+def test_the_hash_of_a_key_is_that_of_all_its_letters(size: int, last: str) -> None:
+    key = "".join(chr(33 + 7 * number % 90) for number in range(size - 1)) + last
+    entries = derived(log_of([(b"orders", 0, f"UNIQ_KEY\x01{key}".encode(), 0)])).entries()
+    assert entries.hashes.tolist() == [key_text_hash("orders", key)]
 
 
 def test_more_queues_than_the_tables_had_room_for_at_first() -> None:

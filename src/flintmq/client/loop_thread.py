@@ -88,7 +88,7 @@ class _Call(Generic[_T]):
         """Give up, in the loop: nobody waits any more."""
         if self._task is not None:
             self._task.cancel()
-            self._close_work()
+        self._close_work()
 
     def abandon(self) -> None:
         """Let the waiting thread go: the loop has ended."""
@@ -147,25 +147,34 @@ class LoopThread:
         call = _Call(work)
         self._calls.add(call)
         try:
-            try:
-                self._loop.call_soon_threadsafe(call.begin, self._loop)
-            except RuntimeError:
-                work.close()
-                raise UsageError("this client is closed") from None
-            try:
-                return call.wait()
-            except BaseException:
-                # An interrupted caller does not leave the work running behind its back.
-                with contextlib.suppress(RuntimeError):
-                    self._loop.call_soon_threadsafe(call.cancel)
-                raise
+            self._begin(call)
+            return call.wait()
+        except BaseException:
+            # An interrupted caller does not leave the work running behind its back.
+            self._schedule(call.cancel)
+            raise
         finally:
             self._calls.discard(call)
 
+    def _begin(self, call: _Call[Any]) -> None:
+        if not self._schedule(call.begin, self._loop):
+            call.abandon()
+            raise UsageError("this client is closed")
+
     def call_soon(self, function: Callable[..., object], *arguments: object) -> None:
         """Call a function in the loop without waiting for it; nothing happens once it has ended."""
-        with contextlib.suppress(RuntimeError):
+        self._schedule(function, *arguments)
+
+    def _schedule(self, function: Callable[..., object], *arguments: object) -> bool:
+        """Have a function called in the loop; return False if the loop has ended."""
+        try:
             self._loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:
+            # A signal handler of the user may have raised it as well.
+            if not self._loop.is_closed():
+                raise
+            return False
+        return True
 
     def close(self) -> None:
         """End the loop and its thread; a second call does nothing."""

@@ -40,14 +40,11 @@ def crc31(data: Bytes, start: int, size: int) -> int:
     at = start
     end = start + size
     while end - at >= _STEP:
-        low = load_word(data, at) ^ crc
+        low = load_word(data, at)
         high = load_word(data, at + 8)
-        crc = np.uint64(
-            _TABLES[15, low & byte]
-            ^ _TABLES[14, low >> np.uint64(8) & byte]
-            ^ _TABLES[13, low >> np.uint64(16) & byte]
-            ^ _TABLES[12, low >> np.uint64(24) & byte]
-            ^ _TABLES[11, low >> np.uint64(32) & byte]
+        # Only four bytes wait for the step before: the others are looked up meanwhile.
+        others = (
+            _TABLES[11, low >> np.uint64(32) & byte]
             ^ _TABLES[10, low >> np.uint64(40) & byte]
             ^ _TABLES[9, low >> np.uint64(48) & byte]
             ^ _TABLES[8, low >> np.uint64(56)]
@@ -59,6 +56,15 @@ def crc31(data: Bytes, start: int, size: int) -> int:
             ^ _TABLES[2, high >> np.uint64(40) & byte]
             ^ _TABLES[1, high >> np.uint64(48) & byte]
             ^ _TABLES[0, high >> np.uint64(56)]
+        )
+        first = low ^ crc
+        crc = np.uint64(
+            others
+            ^ (_TABLES[15, first & byte] ^ _TABLES[14, first >> np.uint64(8) & byte])
+            ^ (
+                _TABLES[13, first >> np.uint64(16) & byte]
+                ^ _TABLES[12, first >> np.uint64(24) & byte]
+            )
         )
         at += _STEP
     while at < end:

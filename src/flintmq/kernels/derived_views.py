@@ -120,6 +120,8 @@ class _UnitRows(NamedTuple):
     @classmethod
     def join(cls, parts: "Sequence[_UnitRows]") -> "_UnitRows":
         """Return the rows of all parts."""
+        if len(parts) == 1:
+            return parts[0]
         return cls(
             _joined_ints([part.queues for part in parts]),
             _joined_longs([part.queue_offset for part in parts]),
@@ -156,8 +158,6 @@ class SplitViews:
         self._rows: list[_UnitRows] = []
         self._entries: list[Entries] = []
         self._extra: dict[QueueName, int] = {}
-        self._record_counts = np.zeros(0, np.int64)
-        self._record_bytes = np.zeros(0, np.int64)
         self.bad_level_count = 0
         self.bad_levels: list[BadLevel] = []
 
@@ -166,7 +166,6 @@ class SplitViews:
         if not len(table):
             return
         queues = self._numbers.number(data, table)
-        self._count(queues, table)
         codes, key_counts, flags, hashes = self._derive(data, table, queues)
         special_rows = np.flatnonzero(flags & IS_SPECIAL)
         if len(special_rows):
@@ -328,23 +327,15 @@ class SplitViews:
             _joined_longs([part.times for part in entries]),
         )
 
-    def _count(self, queues: Ints, table: RecordTable) -> None:
-        known = len(self._numbers.names)
-        grown = known - len(self._record_counts)
-        self._record_counts = np.pad(self._record_counts, (0, grown))
-        self._record_bytes = np.pad(self._record_bytes, (0, grown))
-        self._record_counts += np.bincount(queues, minlength=known)
-        sizes = np.bincount(queues, weights=table.size, minlength=known)
-        self._record_bytes += sizes.astype(np.int64)
-
     def topic_totals(self) -> dict[bytes, tuple[int, int]]:
         """Return for each topic how many records and bytes it has in this split."""
         totals: dict[bytes, tuple[int, int]] = {}
-        for number, (topic, _) in enumerate(self._numbers.names):
+        numbers = self._numbers
+        for number, (topic, _) in enumerate(numbers.names):
             count, size = totals.get(topic, (0, 0))
             totals[topic] = (
-                count + int(self._record_counts[number]),
-                size + int(self._record_bytes[number]),
+                count + int(numbers.record_counts[number]),
+                size + int(numbers.record_bytes[number]),
             )
         return totals
 

@@ -19,6 +19,7 @@ from flintmq.kernels.compiled import (
     load_byte,
     load_int,
     load_long,
+    load_word,
 )
 from flintmq.kernels.texts import are_equal, find_byte
 from flintmq.model import property_names
@@ -50,6 +51,17 @@ _MULTI_DISPATCH: Final = np.frombuffer(
 _SPACE: Final = 32
 _ASCII_END: Final = 128
 _MASK: Final = 0xFFFFFFFF
+
+# For the hash of eight letters: the powers of its factor, and every other byte, pair and four.
+_WORD_SIZE: Final = 8
+_POWER_1: Final = np.uint64(31)
+_POWER_2: Final = np.uint64(31**2)
+_POWER_4: Final = np.uint64(31**4)
+_POWER_8: Final = 31**8 & _MASK
+_BYTES: Final = np.uint64(0x00FF00FF00FF00FF)
+_PAIRS: Final = np.uint64(0x0000FFFF0000FFFF)
+_FOURS: Final = np.uint64(0x00000000FFFFFFFF)
+_HIGH_BITS: Final = np.uint64(0x8080808080808080)
 _SIGN: Final = 1 << 31
 
 
@@ -95,19 +107,30 @@ def find_dispatched(data: Bytes, at: int, end: int) -> DispatchedValues:
     return DispatchedValues(tags_at, tags_end, keys_at, keys_end, unique_at, unique_end, is_multi)
 
 
-@kernel
+@inlined
 def _java_hash(data: Bytes, at: int, end: int, start: int) -> int:
     """Return the unsigned Java hash of a text that continues one of hash ``start``.
 
     It is -1 for text that is not ASCII.
     """
     found = start
+    bits = np.uint64(0)
+    while end - at >= _WORD_SIZE:
+        word = np.uint64(load_word(data, at))
+        bits |= word
+        # What its letters add by themselves: of pairs, then of fours, then of all of them.
+        pairs = (word & _BYTES) * _POWER_1 + (word >> np.uint64(8) & _BYTES)
+        fours = (pairs & _PAIRS) * _POWER_2 + (pairs >> np.uint64(16) & _PAIRS)
+        all_eight = (fours & _FOURS) * _POWER_4 + (fours >> np.uint64(32))
+        found = (found * _POWER_8 + int(np.int64(all_eight))) & _MASK
+        at += _WORD_SIZE
     every = 0
-    for index in range(at, end):
-        byte = load_byte(data, index)
+    while at < end:
+        byte = load_byte(data, at)
         every |= byte
         found = (found * 31 + byte) & _MASK
-    return -1 if every >= _ASCII_END else found
+        at += 1
+    return -1 if every >= _ASCII_END or bits & _HIGH_BITS else found
 
 
 @inlined
@@ -116,20 +139,20 @@ def index_hash(unsigned: int) -> int:
     return unsigned if unsigned < _SIGN else (_MASK + 1 - unsigned) & (_SIGN - 1)
 
 
-@kernel
+@inlined
 def key_count_max(values: DispatchedValues) -> int:
     """Return how many keys there can be at most."""
     return (values.keys_end - values.keys_at) // 2 + 2
 
 
-@kernel
+@inlined
 def tags_code(data: Bytes, values: DispatchedValues) -> tuple[int, bool]:
     """Return the tags code, and whether it is special: then Python has to find it."""
     code = _java_hash(data, values.tags_at, values.tags_end, 0)
     return (code if code < _SIGN else code - (_MASK + 1)), code < 0
 
 
-@kernel
+@inlined
 def put_key_hashes(
     data: Bytes, values: DispatchedValues, prefix: int, hashes: Ints, at: int
 ) -> tuple[int, bool]:

@@ -73,20 +73,14 @@ def write_entries(
 
 
 @inlined
-def _chain_entry(
-    file: Target, slots: int, number: int, key_hash: int, physical_offset: int, seconds: int
-) -> int:
-    """Add entry ``number`` to a whole file; return 1 if its slot was empty, else 0."""
+def _chain(file: Target, slots: int, number: int, key_hash: int) -> int:
+    """Have the slot of a hash lead to entry ``number``; return the entry before it, 0 for none."""
     slot_at = HEADER_SIZE + key_hash % slots * SLOT_SIZE
     previous = load_int(file, slot_at)
-    used = 0
     if previous <= 0 or previous > number:
         previous = 0
-        used = 1
-    at = HEADER_SIZE + slots * SLOT_SIZE + number * ENTRY_SIZE
-    _put_entry(file, at, key_hash, physical_offset, seconds, previous)
     put_int(file, slot_at, number)
-    return used
+    return previous
 
 
 @kernel
@@ -95,13 +89,16 @@ def insert_entries(
 ) -> int:
     """Add entries from number ``first`` on to a whole file; return how many slots are new."""
     used = 0
+    at = HEADER_SIZE + slots * SLOT_SIZE + first * ENTRY_SIZE
     for row in range(len(hashes)):
-        used += _chain_entry(file, slots, first + row, hashes[row], offsets[row], seconds)
+        previous = _chain(file, slots, first + row, hashes[row])
+        used += previous == 0
+        _put_entry(file, at + row * ENTRY_SIZE, hashes[row], offsets[row], seconds, previous)
     return used
 
 
 @kernel
-def insert_timed_entries(
+def chain_timed_entries(
     file: Target,
     hashes: Ints,
     offsets: Longs,
@@ -109,15 +106,19 @@ def insert_timed_entries(
     slots: int,
     first: int,
     begin_time: int,
+    entries: Target,
 ) -> int:
-    """Do what `insert_entries` does with a store time for each entry.
+    """Write entries from number ``first`` on into ``entries``; return how many slots are new.
 
-    ``begin_time`` is the time from which the entries of the file count.
+    The slots of ``file`` lead to them then.  ``begin_time`` is the time from which the entries of
+    the file count.
     """
     used = 0
     for row in range(len(hashes)):
         seconds = elapsed_seconds(times[row], begin_time)
-        used += _chain_entry(file, slots, first + row, hashes[row], offsets[row], seconds)
+        previous = _chain(file, slots, first + row, hashes[row])
+        used += previous == 0
+        _put_entry(entries, row * ENTRY_SIZE, hashes[row], offsets[row], seconds, previous)
     return used
 
 

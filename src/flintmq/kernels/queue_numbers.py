@@ -36,6 +36,10 @@ class QueueNumbers:
         self._buckets = np.full(QUEUES_AT_FIRST * BUCKETS_PER_QUEUE, -1, np.int32)
         self.names: list[QueueName] = []
         self.prefixes = np.empty(QUEUES_AT_FIRST, np.int64)
+        self.record_counts = np.zeros(QUEUES_AT_FIRST, np.int64)
+        """How many records have been numbered, for each queue."""
+        self.record_bytes = np.zeros(QUEUES_AT_FIRST, np.int64)
+        """How many bytes they have."""
 
     def number(self, data: Bytes, table: RecordTable) -> Ints:
         """Return the queue number of each record."""
@@ -47,6 +51,7 @@ class QueueNumbers:
                 table.topic_at,
                 table.topic_size,
                 table.queue_id,
+                table.size,
                 done,
                 self._at,
                 self._size,
@@ -54,6 +59,8 @@ class QueueNumbers:
                 count,
                 self._buckets,
                 numbers,
+                self.record_counts,
+                self.record_bytes,
             )
             self._learn(data, count)
             if done == len(table):
@@ -71,9 +78,9 @@ class QueueNumbers:
 
     def _grow(self, data: Bytes, count: int) -> None:
         capacity = 2 * len(self._at)
-        for name in ("_at", "_size", "_id", "prefixes"):
+        for name in ("_at", "_size", "_id", "prefixes", "record_counts", "record_bytes"):
             old = getattr(self, name)
-            new = np.empty(capacity, old.dtype)
+            new = np.zeros(capacity, old.dtype)
             new[:count] = old[:count]
             setattr(self, name, new)
         self._buckets = np.full(capacity * BUCKETS_PER_QUEUE, -1, np.int32)

@@ -18,12 +18,14 @@ from flintmq.kernels.compiled import (
     inlined,
     kernel,
     load_byte,
+    load_int,
     put_int,
     put_long,
 )
 from flintmq.kernels.texts import are_equal
 
 _MASK: Final = 0xFFFFFFFF
+_STEP: Final = 4
 _FNV_START: Final = 0xCBF29CE4
 _FNV_FACTOR: Final = 0x01000193
 
@@ -37,12 +39,18 @@ def put_unit(units: Target, number: int, physical_offset: int, size: int, code: 
     put_long(units, at + UNIT_TAGS_CODE_AT, code)
 
 
-@kernel
+@inlined
 def _bucket_of(data: Bytes, at: int, size: int, queue_id: int) -> int:
     """Return where the search for a queue begins, before it is cut to the size of the table."""
     found = _FNV_START ^ (queue_id & _MASK)
-    for index in range(at, at + size):
-        found = ((found ^ load_byte(data, index)) * _FNV_FACTOR) & _MASK
+    end = at + size
+    while end - at >= _STEP:
+        found = ((found ^ (load_int(data, at) & _MASK)) * _FNV_FACTOR) & _MASK
+        found ^= found >> 15
+        at += _STEP
+    while at < end:
+        found = ((found ^ load_byte(data, at)) * _FNV_FACTOR) & _MASK
+        at += 1
     return found ^ found >> 15
 
 
@@ -65,6 +73,7 @@ def number_queues(
     topic_at: Longs,
     topic_size: Ints,
     queue_id: Ints,
+    record_size: Ints,
     start: int,
     known_at: Longs,
     known_size: Ints,
@@ -72,11 +81,14 @@ def number_queues(
     count: int,
     buckets: Ints,
     numbers: Ints,
+    record_counts: Longs,
+    record_bytes: Longs,
 ) -> tuple[int, int]:
     """Give each record from ``start`` on the number of its queue, a new one where it is new.
 
     Return how many records and queues are done; fewer records than there are when the tables
-    are full.  A queue is known by where its topic stands in ``data``.
+    are full.  A queue is known by where its topic stands in ``data``.  Its records and their
+    bytes are counted.
     """
     mask = len(buckets) - 1
     for row in range(start, len(topic_at)):
@@ -100,6 +112,8 @@ def number_queues(
                 break
             bucket = bucket + 1 & mask
         numbers[row] = number
+        record_counts[number] += 1
+        record_bytes[number] += record_size[row]
     return len(topic_at), count
 
 

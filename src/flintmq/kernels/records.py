@@ -44,6 +44,7 @@ from flintmq.kernels.compiled import (
     Bytes,
     Ints,
     Longs,
+    inlined,
     kernel,
     load_byte,
     load_int,
@@ -203,7 +204,7 @@ def _refuse_outside(data: Bytes, position: int, stop: int, limit: int) -> None:
     assert stop <= limit <= len(data), (stop, limit, len(data))
 
 
-@kernel
+@inlined
 def _end_of(data: Bytes, at: int, limit: int, offset: int, check_crc: bool) -> tuple[int, int, int]:
     """Return where the record at ``at`` ends, its body and its topic start; zeros if it is special.
 

@@ -14,7 +14,6 @@ socket (`flintmq.remoting.shared_socket`).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 import time
 from typing import TYPE_CHECKING, Final
@@ -29,8 +28,9 @@ from flintmq.remoting.errors import NotSentError, RemotingError
 from flintmq.remoting.shared_socket import SharedSocket, share_socket
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from flintmq.format.buffer import Buffer
     from flintmq.format.wire.headers.codec import HeaderFields
     from flintmq.remoting.encoded_request import EncodedRequest
     from flintmq.remoting.endpoint import Endpoint
@@ -154,8 +154,8 @@ class ClientConnection(Connection):
         self._check_count()
         ends_at = time.monotonic() + timeout_ms / 1000
         in_flight, opaque = self._in_flight, request.opaque
-        waiting, command = in_flight.open_in_thread(opaque), None
         try:
+            waiting = in_flight.open_in_thread(opaque)
             if not shared.send(request.frame):
                 return None if in_flight.close_in_thread(opaque) else waiting.wait()
             if shared.has_rest:
@@ -163,6 +163,9 @@ class ClientConnection(Connection):
             now = self.last_active = time.monotonic()
             command = waiting.wait(max(ends_at - now, 0))
         except BaseException:
+            # A signal handler may have raised it anywhere, maybe while a part had left.
+            if shared.has_rest:
+                self._call_in_loop(self._write_out)
             if in_flight.close_in_thread(opaque):
                 self._call_in_loop(self._note_missing)
             raise
@@ -174,11 +177,16 @@ class ClientConnection(Connection):
         raise self._no_answer(request.code, timeout_ms)
 
     def _call_in_loop(self, function: Callable[..., object], *arguments: object) -> None:
-        with contextlib.suppress(RuntimeError):  # The loop has ended, and this connection with it.
+        try:
             self._loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:
+            # The loop has ended, and this connection with it; or a signal handler has raised it.
+            if not self._loop.is_closed():
+                raise
 
     def _share(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
+        # Several threads may have asked for it at once, and the socket has to be the same for all.
+        if self._shared is None and self._transport is not None and not self.is_closed:
             self._shared = share_socket(self._transport)
             self._release()
 
@@ -186,6 +194,10 @@ class ClientConnection(Connection):
         """Let threads send if nothing is left that has to leave before."""
         if self._shared is not None and not (self.is_closed or self._out or self.unread_size):
             self._shared.release()
+
+    def _write_through(self, pieces: Sequence[Buffer]) -> int:
+        """Leave all to the transport: threads write to the socket too."""
+        return 0
 
     def _write_out(self) -> None:
         if self._shared is None:
@@ -208,9 +220,10 @@ class ClientConnection(Connection):
 
     def close(self) -> None:
         """Close after what was written has left; threads send nothing more."""
-        if self._shared is not None:
-            self._shared.close()
-        super().close()
+        if self._shared is None or self._shared.close():
+            super().close()
+        else:
+            self.drop("a thread was stopped while it sent a request")
 
     def abort(self) -> None:
         """Close now; what was not sent is lost."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -23,6 +24,7 @@ from flintmq.remoting.half_frames import HalfFrame
 from flintmq.remoting.refusal_counts import TOO_MUCH, UNREAD_ANSWERS
 
 if TYPE_CHECKING:
+    from flintmq.format.buffer import Buffer
     from flintmq.format.wire.command import Command
     from flintmq.format.wire.frame import Frame
     from flintmq.format.wire.headers.codec import HeaderFields
@@ -34,6 +36,11 @@ logger = logging.getLogger(__name__)
 
 _JOINED_SIZE_MAX: Final = 64 << 10
 """Bytes of a half frame that is joined to each read and moved once more by it."""
+_WRITTEN_THROUGH_SIZE_MIN: Final = 64 << 10
+"""Bytes of a frame in pieces that is not joined: smaller ones cost less in one piece."""
+_WRITTEN_PIECES_MAX: Final = 1024
+"""Pieces that the system takes at once."""
+_HAS_WRITEV: Final = hasattr(os, "writev")
 _LARGE_SIZE: Final = 1 << 20
 """Bytes of a frame that a thread joins: to copy so much lets go of the interpreter."""
 
@@ -53,6 +60,8 @@ class FrameStream(asyncio.Protocol, ABC):
         large = None if self._turns is None else _LARGE_SIZE
         self._decoder = FrameDecoder(frame_size_max=self._limits.frame_size_max, large_size=large)
         self._transport: asyncio.Transport | None = None
+        self._descriptor: int | None = None
+        """The socket's, if bytes may be written to it as they are; good while it is open."""
         self._corked = False
         self._out: list[bytes] = []
         self._out_size = 0
@@ -128,6 +137,9 @@ class FrameStream(asyncio.Protocol, ABC):
         # A peer that has gone already has no name.
         self.peer = (peer[0], peer[1]) if peer else self.peer
         self.local = (local[0], local[1]) if local else self.local
+        sock = transport.get_extra_info("socket")
+        if _HAS_WRITEV and sock is not None and not transport.get_extra_info("sslcontext"):
+            self._descriptor = sock.fileno()
         self._endpoint.opened(self)
 
     def data_received(self, data: bytes) -> None:
@@ -397,6 +409,35 @@ class FrameStream(asyncio.Protocol, ABC):
         """Let what was sent so far leave now, and not at the end of the turn."""
         self._write_out()
 
+    def send_pieces(self, pieces: Sequence[Buffer]) -> None:
+        """Send a whole frame in pieces, which need not be good any more when this returns.
+
+        Of a large frame only that is copied which the peer is not ready for: a copy of some 100 KB
+        is memory that the system has to find, fill with zeros and take back, for each answer.
+        """
+        size, sent = sum(map(len, pieces)), 0
+        if size >= _WRITTEN_THROUGH_SIZE_MIN:
+            self._write_out()
+            sent = self._write_through(pieces)
+        if sent == 0:
+            self.send(b"".join(pieces))
+        elif sent < size:
+            self.send(b"".join(_behind(pieces, sent)))
+
+    def _write_through(self, pieces: Sequence[Buffer]) -> int:
+        """Write as much as the socket has room for, without a copy; return how many bytes."""
+        transport = self._transport
+        if self._descriptor is None or transport is None or transport.is_closing():
+            return 0
+        if transport.get_write_buffer_size():
+            return 0  # What was sent before has to leave first.
+        try:
+            sent = os.writev(self._descriptor, pieces[:_WRITTEN_PIECES_MAX])
+        except OSError:
+            return 0  # There is no room, or the transport learns why not.
+        self.last_active = self._loop.time()
+        return sent
+
     def _write_out(self) -> None:
         if not self._out:
             return
@@ -421,3 +462,11 @@ class FrameStream(asyncio.Protocol, ABC):
         if size > self._limits.write_drop_size:
             self._requests.refused.note(UNREAD_ANSWERS)
             self.drop(f"{size} bytes were not read")
+
+
+def _behind(pieces: Sequence[Buffer], start: int) -> Iterator[Buffer]:
+    """Yield what pieces have behind so many bytes of all of them."""
+    for piece in pieces:
+        if start < len(piece):
+            yield memoryview(piece)[start:] if start else piece
+        start = max(start - len(piece), 0)

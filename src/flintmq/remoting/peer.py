@@ -1,9 +1,10 @@
 """The other side of a connection, as processors see it."""
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
+from flintmq.format.buffer import Buffer
 from flintmq.format.wire.command import Command
 from flintmq.format.wire.headers.codec import Header
 
@@ -50,6 +51,10 @@ class Peer(Hashable, Protocol):
 
     def send(self, frame: bytes) -> None:
         """Send a whole frame."""
+        ...
+
+    def send_pieces(self, pieces: Sequence[Buffer]) -> None:
+        """Send a whole frame in pieces, which need not be good any more when this returns."""
         ...
 
     def close(self) -> None:

@@ -45,28 +45,30 @@ class Answer:
 
     def encode(self, command: Command) -> bytes:
         """Return the frame that answers ``command``, in the notation it came in."""
-        header, parts = self.header, self.parts
-        body_size = sum(map(len, parts)) if parts else 0
+        head = self.encode_head(command)
+        return b"".join((head, *self.parts)) if self.parts else head
+
+    def encode_head(self, command: Command) -> bytes:
+        """Return what stands before the parts in that frame."""
+        header, body_size = self.header, sum(map(len, self.parts)) if self.parts else 0
         if command.serialize_type is HeaderType.JSON:
-            head = encode_answer_head(
+            return encode_answer_head(
                 code=self.code,
                 opaque=command.opaque,
                 remark=self.remark,
                 ext_json=None if header is None else header.encode_json(),
                 body_size=body_size,
             )
-        else:
-            answer = Command(
-                code=self.code,
-                opaque=command.opaque,
-                flag=RESPONSE_FLAG,
-                remark=self.remark,
-                ext_fields={} if header is None else header.encode(),
-                serialize_type=command.serialize_type,
-                empty_ext_fields=header is not None,
-            )
-            head = encode_command_head(answer, body_size=body_size)
-        return b"".join((head, *parts)) if parts else head
+        answer = Command(
+            code=self.code,
+            opaque=command.opaque,
+            flag=RESPONSE_FLAG,
+            remark=self.remark,
+            ext_fields={} if header is None else header.encode(),
+            serialize_type=command.serialize_type,
+            empty_ext_fields=header is not None,
+        )
+        return encode_command_head(answer, body_size=body_size)
 
     def done(self) -> None:
         """Release what the parts are views of."""
@@ -140,6 +142,9 @@ def send_answer(peer: Peer, command: Command, answer: Answer) -> None:
         if command.is_one_way or peer.is_closed:
             return
         try:
+            if answer.parts:
+                peer.send_pieces((answer.encode_head(command), *answer.parts))
+                return
             frame = answer.encode(command)
         except LocalProtocolError as error:
             # The request is at fault that leads to an answer which no frame can hold.

@@ -6,6 +6,7 @@ thread may send a frame by itself, without waking the loop.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import sys
@@ -18,6 +19,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
 
 PATIENCE_S: Final = 0.001
 """How long one call waits for whoever is sending now: the system takes some microseconds."""
@@ -64,16 +67,20 @@ class SharedSocket:
             partial(eq, sent, [len(frame)]),
             self._lock.release,
         )
+        passed: list[object] = []
         try:
-            passed = len(list(takewhile(bool, map(call, steps))))
+            passed.extend(takewhile(bool, map(call, steps)))
         except OSError:
-            # There is no room, or the connection has ended, which the loop learns by itself.
-            passed, sent = 1, [0]
-        if passed in {1, 2}:
-            # In this order: whoever sees that it is reserved sees what has to be sent first.
-            self._rest = frame[sent[0] :]
-            self.is_reserved = True
-        return passed > 0
+            # There is no room, or the connection has ended, which the loop learns by itself.  But
+            # whatever a signal handler raises comes before these steps or after them.
+            if len(passed) != 1:
+                raise
+        finally:
+            if len(passed) in {1, 2}:
+                # In this order: whoever sees that it is reserved sees what has to be sent first.
+                self._rest = frame[sum(sent) :]
+                self.is_reserved = True
+        return bool(passed)
 
     def reserve(self) -> bool:
         """Let no thread send any more; False if one is sending still."""
@@ -93,17 +100,27 @@ class SharedSocket:
         rest, self._rest = self._rest, None
         return rest or b""
 
-    def close(self) -> None:
-        """Let no thread send any more, and give the descriptor back."""
-        if not self.is_reserved:
-            self._lock.acquire(timeout=END_PATIENCE_S)
+    def close(self) -> bool:
+        """Let no thread send any more, and give the descriptor back.
+
+        False if a thread was stopped in mid-frame: then nothing may be sent behind that.
+        """
+        is_whole = self.is_reserved or self._lock.acquire(timeout=END_PATIENCE_S)
         self.is_reserved = self._is_ended = True
         self._socket.close()
+        return is_whole
 
 
 def share_socket(transport: asyncio.Transport) -> SharedSocket | None:
-    """Return the socket of a transport for threads too; None if they cannot write to it."""
+    """Return the socket of a transport for threads too; None if they cannot write to it.
+
+    So it is with TLS, and where the process has no descriptor left.
+    """
     sock = transport.get_extra_info("socket")
     if sys.platform == "win32" or sock is None or transport.get_extra_info("sslcontext"):
         return None
-    return SharedSocket(sock.fileno())
+    try:
+        return SharedSocket(sock.fileno())
+    except OSError as error:
+        logger.warning("only the loop sends on a connection: reason=%s", error)
+        return None

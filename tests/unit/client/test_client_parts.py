@@ -151,8 +151,9 @@ def test_errors_come_by_their_code() -> None:
 def test_a_list_is_cut_without_losing_or_moving_anything(sizes: list[int], limit: int) -> None:
     items = batch_items([Message(topic="t", body=b"x" * size) for size in sizes])
     batches = split_by_size(items, limit)
-    assert [one for batch in batches for one in batch] == items
-    assert all(batch for batch in batches)
+    assert [body for batch in batches for body in batch.bodies] == items.bodies
+    assert {len(set(map(len, batch))) for batch in batches} == {1}
+    assert all(batch.bodies for batch in batches)
 
 
 def test_several_name_servers_may_be_given() -> None:
@@ -162,8 +163,18 @@ def test_several_name_servers_may_be_given() -> None:
 def test_several_unique_ids_go_on_where_single_ones_were() -> None:
     ids = UniqueIds("10.1.2.3", now_ms=lambda: 1_715_934_615_123)
     first = ids.next()
-    several = ids.next_ones(0x10001)
+    several = ids.next_ones(0x10001).listed.split(",")
     assert [int(one[-4:], 16) for one in several[:3]] == [1, 2, 3]
     assert several[-1][-4:] == "0001"
     assert {one[:-4] for one in several} == {first[:-4]}
     assert ids.next()[-4:] == "0002"
+
+
+def test_unique_ids_that_come_together_are_those_that_come_one_by_one() -> None:
+    counts = [1, 2, 250, 3, 5, 256, 1, 300, 0xFF00, 16]
+    together, single = (UniqueIds("10.1.2.3", now_ms=lambda: 7) for _ in range(2))
+    for count in counts:
+        series = together.next_ones(count)
+        one_by_one = [single.next() for _ in range(count)]
+        assert [one[-4:] for one in series.listed.split(",")] == [one[-4:] for one in one_by_one]
+        assert len({len(tail) for tail in series.tails}) == 1

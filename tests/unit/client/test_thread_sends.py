@@ -334,7 +334,9 @@ def test_unique_ids_of_several_threads_are_unique() -> None:
     ids = UniqueIds("127.0.0.1", now_ms=lambda: 1)
 
     def take(_: int) -> list[str]:
-        return [one for _ in range(100) for one in (ids.next(), *ids.next_ones(3))]
+        return [
+            one for _ in range(100) for one in (ids.next(), *ids.next_ones(3).listed.split(","))
+        ]
 
     with ThreadPoolExecutor(8) as pool:
         taken = [one for some in pool.map(take, range(100)) for one in some]

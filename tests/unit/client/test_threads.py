@@ -1,9 +1,10 @@
 """The threads of a client: those that call handlers, and the one behind a blocking face."""
 
 import asyncio
+import inspect
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -156,3 +157,50 @@ def test_a_call_does_not_wait_for_a_loop_that_has_ended() -> None:
     thread.close()
     caller.join(WAIT_S)
     assert [str(error) for error in failures] == ["this client was closed meanwhile"]
+
+
+class DeadlineOfTheUserError(RuntimeError):
+    """What a signal handler raises when the user has waited for long enough."""
+
+
+class InterruptedLoop:
+    """A loop whose caller is interrupted by a signal just when it has a function called there."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, is_before: bool) -> None:
+        self._loop = loop
+        self._is_before = is_before
+        self._is_done = False
+
+    def call_soon_threadsafe(self, function: Callable[..., object], *arguments: object) -> None:
+        is_now, self._is_done = not self._is_done, True
+        if is_now and self._is_before:
+            raise DeadlineOfTheUserError
+        self._loop.call_soon_threadsafe(function, *arguments)
+        if is_now:
+            raise DeadlineOfTheUserError
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+
+@pytest.mark.parametrize("is_before", [True, False])
+def test_what_a_signal_handler_raises_is_not_taken_for_a_closed_client(*, is_before: bool) -> None:
+    """The caller was told that the client is closed, while the work went on behind its back."""
+    thread = LoopThread()
+    loop = thread._loop
+
+    async def work() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    coroutine = work()
+    thread._loop = cast("Any", InterruptedLoop(loop, is_before=is_before))
+    with pytest.raises(DeadlineOfTheUserError):
+        thread.run(coroutine)
+    thread._loop = loop
+
+    async def nothing() -> None:
+        """Come behind whatever was to be done before."""
+
+    thread.run(nothing())
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED, "the work goes on"
+    thread.close()

@@ -1,13 +1,18 @@
 """A socket that threads and a loop share: only whole frames, one after the other."""
 
+import ctypes
+import operator
 import os
 import signal
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
+
+import pytest
 
 from flintmq.remoting.shared_socket import SharedSocket
 
@@ -160,3 +165,58 @@ def test_a_signal_handler_never_finds_a_thread_sending() -> None:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
     assert all(found)
+
+
+@contextmanager
+def raising_while_sent(shared: SharedSocket, error: type[BaseException]) -> Iterator[None]:
+    """Have a signal come while a frame is sent, whose handler then raises an error."""
+
+    def handle(*_: object) -> None:
+        raise error
+
+    come = ctypes.CDLL(None)["raise"]
+    come.restype = operator.not_  # It returns zero, which would mean that the lock is not ours.
+    enter, before = shared._enter, signal.signal(signal.SIGALRM, handle)
+    assert shared._lock.acquire(blocking=False)
+    shared._enter = partial(come, int(signal.SIGALRM))
+    try:
+        with pytest.raises(error):
+            yield
+    finally:
+        shared._enter = enter
+        signal.signal(signal.SIGALRM, before)
+
+
+ERRORS_OF_HANDLERS: Final = pytest.mark.parametrize("error", [TimeoutError, KeyboardInterrupt])
+
+
+@ERRORS_OF_HANDLERS
+def test_what_a_signal_handler_raises_is_no_lack_of_room(error: type[BaseException]) -> None:
+    """An alarm that raises TimeoutError was swallowed, and what had been sent was sent again."""
+    with socket_and_peer() as (shared, peer):
+        with raising_while_sent(shared, error):
+            shared.send(FRAME)
+        assert not shared.has_rest
+        assert shared.send(FRAME), "the socket was not given back"
+        assert shared.reserve()
+        assert read_all(peer) == 2 * FRAME
+
+
+@ERRORS_OF_HANDLERS
+def test_a_frame_that_a_signal_handler_breaks_off_is_finished_by_the_loop(
+    error: type[BaseException],
+) -> None:
+    with socket_and_peer() as (shared, peer):
+        large = os.urandom(4 << 20)
+        with raising_while_sent(shared, error):
+            shared.send(large)
+        assert shared.reserve(), "the loop would give the connection up"
+        assert read_all(peer) + shared.take_rest() == large
+
+
+def test_it_is_told_whether_a_frame_may_be_broken_off_at_the_end() -> None:
+    with socket_and_peer() as (shared, _):
+        assert shared.close()
+    with socket_and_peer() as (shared, _):
+        assert shared._lock.acquire(blocking=False)
+        assert not shared.close()

@@ -1,7 +1,12 @@
 """Threads send requests by themselves, and the loop reads the answers."""
 
 import asyncio
+import contextlib
+import os
+import resource
+import socket
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -165,3 +170,68 @@ async def test_a_thread_that_was_stopped_in_mid_frame_costs_the_connection_only(
             await client.call(address, ECHO, None, b"first", timeout_ms=PATIENT_MS)
         answer = await client.call(address, ECHO, None, b"again", timeout_ms=PATIENT_MS)
         assert answer.body == b"again"
+
+
+async def test_behind_a_broken_frame_nothing_is_sent_when_the_connection_is_closed() -> None:
+    """A broker took what came behind half a message for the rest of its body, and stored it."""
+    with socket.create_server((HOST, 0)) as listener:
+        async with RemotingClient() as client:
+            connection = await client.connect(f"{HOST}:{listener.getsockname()[1]}")
+            peer, _ = await asyncio.to_thread(listener.accept)
+            connection._share()
+            shared, half = connection._shared, encoded(connection, bytes(1000)).frame[:-500]
+            assert shared is not None
+            assert shared._lock.acquire(blocking=False)
+            assert shared._socket.send(half) == len(half)
+            connection.tell(ECHO, None, bytes(500))
+            connection.close()
+            with peer, contextlib.suppress(ConnectionResetError):
+                received = b""
+                while chunk := await asyncio.to_thread(peer.recv, 1 << 16):
+                    received += chunk
+    assert received == half
+
+
+async def test_threads_that_ask_for_the_socket_at_once_get_the_same() -> None:
+    """Each had one of its own, and with two locks their frames could be mixed."""
+    async with serving() as server, RemotingClient() as client:
+        connection = await client.connect(f"{HOST}:{server.ports[0]}")
+        await open_to_threads(connection)
+        first = connection._shared
+        connection._share()
+        assert connection._shared is first
+        assert await asyncio.to_thread(ask, connection, b"still") is not None
+
+
+@contextlib.contextmanager
+def no_descriptors_left() -> Iterator[None]:
+    """Have the system give this process no descriptor within a block."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held: list[int] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, before[1]))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.dup(0))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        for descriptor in held:
+            os.close(descriptor)
+
+
+async def test_without_a_descriptor_for_threads_the_loop_goes_on_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A callback of the loop failed with a traceback that nobody could do anything about."""
+    failures: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, failure: failures.append(failure))
+    async with serving() as server, RemotingClient() as client:
+        connection = await client.connect(f"{HOST}:{server.ports[0]}")
+        await asyncio.to_thread(lambda: None)  # It may take descriptors to have a thread.
+        with no_descriptors_left():
+            assert await asyncio.to_thread(ask, connection) is None
+            assert (await connection.call(ECHO, timeout_ms=PATIENT_MS)).body == b""
+        assert await asyncio.to_thread(ask, connection) is None
+    assert failures == []
+    assert "only the loop sends on a connection: reason=" in caplog.text

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flintmq.format.stored.consume_queue import PRE_BLANK, PRE_BLANK_SIZE, UNIT_SIZE
+from flintmq.format.stored.consume_queue import PRE_BLANK, PRE_BLANK_SIZE, UNIT, UNIT_SIZE
 from flintmq.store.errors import CorruptStoreError, DiskFullError
-from flintmq.store.views.consume_queue import ConsumeQueue
+from flintmq.store.views.consume_queue import WRITTEN_SIZE_MIN, ConsumeQueue
 from flintmq.testing import ROOT, Fault, SimulatedFiles
 from tests.kits.store.spec_vectors import put_vectors
 from tests.kits.store.store_kit import open_store
@@ -139,6 +139,27 @@ def test_a_full_disk_changes_nothing(queue: ConsumeQueue, files: SimulatedFiles)
         assert queue.max_offset == 20
     fill(queue, 5, first=20)
     assert queue.max_offset == 25
+
+
+@pytest.mark.parametrize("count", [1 + WRITTEN_SIZE_MIN // UNIT_SIZE, 1500])
+@pytest.mark.parametrize("fault", [Fault.ENOSPC, Fault.SHORT_WRITE])
+def test_many_units_at_once_are_all_in_or_none(
+    files: SimulatedFiles, count: int, fault: Fault
+) -> None:
+    queue = make(files, file_size=2 * WRITTEN_SIZE_MIN // UNIT_SIZE * UNIT_SIZE)
+    fill(queue, 1)
+    units = b"".join(
+        UNIT.pack(number * RECORD_SIZE, RECORD_SIZE, number) for number in range(1, count + 1)
+    )
+    files.fail_next("region_write", fault)
+    with pytest.raises(DiskFullError):
+        queue.append_many(1, memoryview(units))
+    assert (queue.max_offset, queue.max_physical_offset) == (1, RECORD_SIZE)
+    (file,) = queue.files.snapshot()
+    assert not any(file.view[UNIT_SIZE:])
+    assert queue.append_many(1, memoryview(units)) == count
+    assert file.view[UNIT_SIZE : UNIT_SIZE + len(units)] == units
+    assert (queue.max_offset, queue.max_physical_offset) == (count + 1, (count + 1) * RECORD_SIZE)
 
 
 def test_a_queue_that_begins_late_begins_late_after_a_full_disk_too(

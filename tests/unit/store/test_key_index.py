@@ -1,6 +1,7 @@
 import datetime
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +10,7 @@ from flintmq.format.java import key_prefix_hash
 from flintmq.format.stored.index_file import HEADER_SIZE, SLOT_SIZE, file_size, key_text_hash
 from flintmq.store.append_group.group_keys import GroupKeys
 from flintmq.store.errors import DiskFullError, FlushFailedError
+from flintmq.store.recovery.bulk_records import SortedKeys
 from flintmq.store.views.key_index import IndexedMessage, KeyIndex
 from flintmq.store.views.key_index_file import STEP_ENTRIES, KeyIndexFile
 from flintmq.testing import ROOT, Fault, ManualClock, SimulatedFiles
@@ -176,6 +178,29 @@ def test_messages_before_the_one_that_found_no_space_are_in(
     assert index.insert(batch) == 1
     assert index.insert(batch[1:]) == 2
     assert entries_of(index) == [0, 0, 100, 200, 200, 300]
+
+
+def logged(first: int, *hashes: int) -> SortedKeys:
+    """Return one key for each of some records that follow each other."""
+    offsets = np.arange(first, first + len(hashes), dtype=np.int64)
+    return SortedKeys(np.array(hashes, np.int32), offsets, STORE_MS + 1000 * offsets)
+
+
+@pytest.mark.parametrize("fault", [Fault.ENOSPC, Fault.SHORT_WRITE])
+def test_many_keys_that_a_full_disk_stops_leave_the_chains_as_they_were(
+    files: SimulatedFiles, fault: Fault
+) -> None:
+    index = make(files, slots=3, entries=100)
+    index.insert_logged(logged(0, 1, 2, 3, 4, 5))
+    (file,) = index.files
+    before = bytes(file.view)
+    files.fail_next("region_write", fault)
+    with pytest.raises(DiskFullError):
+        index.insert_logged(logged(5, 7, 7, 9, 10, 12, 13))
+    assert bytes(file.view) == before
+    assert (file.count, file.slot_count, file.end_offset) == (6, 3, 4)
+    index.insert_logged(logged(5, 7, 7, 9))
+    assert [file.entry(number)[3] for number in range(1, 9)] == [0, 0, 0, 1, 2, 4, 6, 3]
 
 
 # -- querying --------------------------------------------------------------------------------

@@ -482,14 +482,5 @@ def test_keys_of_deleted_messages_lead_nowhere(store: MessageStore) -> None:
     assert keyed(store, "k") == [b"kept"]
 
 
-def test_message_ids_of_a_range(store: MessageStore) -> None:
-    put_many(store, 4)
-    store.dispatch()
-    ids = list(store.reader.message_ids("T", 0, 1, 99))
-    assert [offset for _, offset in ids] == [1, 2, 3]
-    assert all(len(text) == 32 for text, _ in ids)
-    assert list(store.reader.message_ids("T", 9, 0, 99)) == []
-
-
 def test_the_memory_of_the_machine_is_known() -> None:
     assert reading.physical_memory() > 1 << 20

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from flintmq.format.stored.consume_queue import UNIT_SIZE
+from flintmq.format.stored.consume_queue import UNIT, UNIT_SIZE
 from flintmq.format.stored.index_file import ENTRY_SIZE
 from flintmq.store.files.interface import MappedRegion
 from flintmq.store.files.local_files import LocalFiles
+from flintmq.store.recovery.bulk_records import SortedKeys
 from flintmq.store.views.consume_queue import RESERVE_STEP, ConsumeQueue
 from flintmq.store.views.key_index import IndexedMessage, KeyIndex
 from flintmq.store.views.key_index_file import GROWING_COUNT, KeyIndexFile
@@ -103,8 +105,45 @@ def test_an_index_file_with_many_keys_finds_its_slots_and_next_entries_ready(
         space.work()
     assert len(index.files) == 1
     end = file.entry_base + file.count * ENTRY_SIZE
-    assert all(is_ready(file.region, at) for at in range(end))
+    assert all(is_ready(file.region, at) for at in range(file.entry_base))
+    first = file.entry_base + (GROWING_COUNT + 1) * ENTRY_SIZE
+    assert all(is_ready(file.region, at) for at in range(first, end))
     assert space.woken <= 4
+
+
+def test_entries_that_were_there_before_a_start_are_not_written_to(
+    files: SimulatedFiles, space: Space
+) -> None:
+    """All pages of the file were, and were synced again."""
+    index = index_of(files, space)
+    for number in range(ENTRIES // 2):
+        file = add_key(index, number)
+    index.close()
+    index = index_of(files, space)
+    index.load()
+    file = add_key(index, ENTRIES)
+    space.work()
+    first = file.entry_base + file.count * ENTRY_SIZE
+    assert is_ready(file.region, 0)
+    assert is_ready(file.region, first)
+    assert not any(is_ready(file.region, at) for at in range(file.entry_base, first))
+
+
+def test_what_is_written_by_system_calls_asks_for_no_pages(
+    files: SimulatedFiles, space: Space
+) -> None:
+    """A thread wrote to the pages behind each table of a rebuild, and all was synced again."""
+    queue, index = queue_of(files, space), index_of(files, space)
+    add_unit(queue, 0)
+    add_key(index, 0)
+    for first in range(1, UNITS, 1000):
+        numbers = range(first, min(first + 1000, UNITS))
+        units = b"".join(UNIT.pack(number * RECORD_SIZE, RECORD_SIZE, 0) for number in numbers)
+        assert queue.append_many(first, memoryview(units)) == len(numbers)
+        offsets = np.array(numbers, np.int64)
+        index.insert_logged(SortedKeys(offsets.astype(np.int32), offsets, offsets))
+    space.work()
+    assert space.woken == 0
 
 
 def test_what_is_closed_meanwhile_is_passed_over(files: SimulatedFiles, space: Space) -> None:

@@ -24,7 +24,7 @@ from flintmq.broker.pulling.pull_admission import (
     takes_long_to_compile,
 )
 from flintmq.broker.pulling.pull_loading import COMPILED_PROGRAM, load_compiled_pulls
-from flintmq.broker.pulling.pulled_answer import encode_pulled_answer
+from flintmq.broker.pulling.pulled_answer import encode_pulled_head
 from flintmq.broker.statistics.broker_statistics import GotQueue
 from flintmq.broker.waiting.held_pull import PULL_SIZE, HeldPull
 from flintmq.format.errors import FormatError
@@ -149,11 +149,9 @@ class PullFastPath:
         is_binary = request.header_type is not _JSON
         if not is_binary and self._hold(known, connection, request.opaque, offset):
             return True
-        frame = self._pull(known, request.opaque, offset, is_binary=is_binary)
-        if frame is None:
+        if not self._answer(known, connection, request.opaque, offset, is_binary=is_binary):
             return False
         self._context.fetched.note(known.group, known.topic, known.queue_id, offset)
-        connection.send(frame)
         return True
 
     def _show(self, compiled: CompiledPulls, request: ReceivedRequest, known: KnownPull) -> None:
@@ -196,26 +194,27 @@ class PullFastPath:
             if read == stopped_read:
                 continue
             connection = reads[read][0]
-            frame, is_held = None, False
+            size, is_held = 0, False
             if (
                 size_left > 0
                 and connection.has_room
                 and (not known.is_registered or self._is_still_registered(known))
             ):
                 if copied is not None:
-                    frame = self._copied_frame(known, opaque, copied, micros, is_binary=is_binary)
-                    found_count += frame is not None
+                    size = self._answer_copied(
+                        known, connection, opaque, copied, micros, is_binary=is_binary
+                    )
+                    found_count += size > 0
                 elif is_binary or not (is_held := self._hold(known, connection, opaque, offset)):
-                    frame = self._pull(known, opaque, offset, is_binary=is_binary)
-            if frame is None and not is_held:
+                    size = self._answer(known, connection, opaque, offset, is_binary=is_binary)
+            if not size and not is_held:
                 handled[read], stopped_read = at, read
                 continue
             if known.commits:
                 context.offsets.commit(known.group, known.topic, known.queue_id, commit_offset)
-            if frame is not None:
+            if size:
                 context.fetched.note(known.group, known.topic, known.queue_id, offset)
-                connection.send(frame)
-                size_left -= len(frame)
+                size_left -= size
         if found_count:
             context.latencies.note(_PULL, _SUCCESS, context.latencies.began, found_count)
         for (connection, _), size in zip(reads, handled, strict=True):
@@ -294,16 +293,17 @@ class PullFastPath:
 
     # -- pulling -----------------------------------------------------------------------------
 
-    def _pull(
+    def _answer(
         self,
         known: KnownPull,
+        connection: RequestSource,
         opaque: int,
         offset: int,
         *,
         is_binary: bool = False,
         held: HeldRequest | None = None,
-    ) -> bytes | None:
-        """Return the frame of the answer, None if the pull is not plain after all."""
+    ) -> int:
+        """Answer a pull; return the bytes of the answer, 0 if the pull is not plain after all."""
         admitted, context = known.admitted, self._context
         result = context.store.get_messages(
             known.topic,
@@ -314,7 +314,7 @@ class PullFastPath:
             only_ready=True,
         )
         if result is None:
-            return None
+            return 0
         with result:
             status = result.status
             if status is _FOUND:
@@ -322,14 +322,15 @@ class PullFastPath:
             elif status in _ONCE_MORE:
                 code, remark = int(ResponseCode.PULL_RETRY_IMMEDIATELY), status.value
             else:
-                return None  # It may have to wait.
+                return 0  # It may have to wait.
             suggested = suggested_broker(context.config, result, admitted.group)
             try:
-                frame = encode_pulled_answer(
+                head = encode_pulled_head(
                     opaque, result, code, remark, suggested, is_binary=is_binary
                 )
             except LocalProtocolError:
-                return None  # No frame can hold it; the processor says so.
+                return 0  # No frame can hold it; the processor says so.
+            connection.send_pieces((head, *result.pieces))
             if status is _FOUND:
                 context.statistics.add_get(
                     known.got_queue,
@@ -342,7 +343,7 @@ class PullFastPath:
             self._note_held(held, code)
         else:
             context.latencies.note(_PULL, code, context.latencies.began)
-        return frame
+        return len(head) + result.total_size
 
     def _copy(self, pulls: Sequence[WalkedPull]) -> tuple[list[CopiedMessages | None], int]:
         """Return copies of what pulls ask for, by machine code, and how long one of them took.
@@ -359,43 +360,49 @@ class PullFastPath:
         copies = context.store.copy_messages(wanted)
         return copies, int((now() - began) * 1_000_000 / len(pulls))
 
-    def _copied_frame(
-        self, known: KnownPull, opaque: int, copied: CopiedMessages, micros: int, *, is_binary: bool
-    ) -> bytes | None:
-        """Return the answer with messages that were copied; None if no frame can hold it."""
+    def _answer_copied(
+        self,
+        known: KnownPull,
+        connection: RequestSource,
+        opaque: int,
+        copied: CopiedMessages,
+        micros: int,
+        *,
+        is_binary: bool,
+    ) -> int:
+        """Answer with messages that were copied; return the bytes, 0 if no frame can hold them."""
         context = self._context
         suggested = known.admitted.group.broker_id if context.config.slave_read else 0
         try:
-            frame = encode_pulled_answer(
+            head = encode_pulled_head(
                 opaque, copied, _SUCCESS, _FOUND_REMARK, suggested, is_binary=is_binary
             )
         except LocalProtocolError:
-            return None  # The processor says so.
-        count = copied.message_count
+            return 0  # The processor says so.
+        connection.send(b"".join((head, *copied.pieces)))
+        count, size = copied.message_count, copied.total_size
         context.store.statistics.record_get(count, micros)
         context.statistics.add_get(
-            known.got_queue,
-            count,
-            copied.total_size,
-            next_offset=copied.next_begin_offset,
-            micros=micros,
+            known.got_queue, count, size, next_offset=copied.next_begin_offset, micros=micros
         )
-        return frame
+        return len(head) + size
 
-    def _held_frame(self, known: KnownPull, held: HeldRequest, offset: int) -> bytes | None:
-        """Return the answer to a pull that has waited; None if it is not plain any more."""
-        if self._compiled.loaded is None or known.admitted.message_filter is not None:
-            return self._pull(known, held.opaque, offset, held=held)
-        now = self._context.clock.monotonic
-        began = now()
-        (copied,) = self._context.store.copy_messages((_wanted(known, offset),))
+    def _answer_known(
+        self, known: KnownPull, connection: RequestSource, held: HeldRequest, offset: int
+    ) -> bool:
+        """Answer a pull that has waited; False if it is not plain any more."""
+        copied, micros = None, 0
+        if self._compiled.loaded is not None and known.admitted.message_filter is None:
+            now = self._context.clock.monotonic
+            began = now()
+            (copied,) = self._context.store.copy_messages((_wanted(known, offset),))
+            micros = int((now() - began) * 1_000_000)
         if copied is None:
-            return self._pull(known, held.opaque, offset, held=held)
-        micros = int((now() - began) * 1_000_000)
-        frame = self._copied_frame(known, held.opaque, copied, micros, is_binary=False)
-        if frame is not None:
+            return self._answer(known, connection, held.opaque, offset, held=held) > 0
+        size = self._answer_copied(known, connection, held.opaque, copied, micros, is_binary=False)
+        if size:
             self._note_held(held, _SUCCESS)
-        return frame
+        return size > 0
 
     def _note_held(self, held: HeldRequest, code: int) -> None:
         self._context.latencies.note(_PULL, code, held.began, is_long_polling=True)
@@ -435,9 +442,7 @@ class PullFastPath:
         is_known = known.based_on is self._based_on and (
             not known.is_registered or self._is_still_registered(known)
         )
-        frame = self._held_frame(known, request, offset) if is_known else None
-        if frame is not None:
-            connection.send(frame)
+        if is_known and self._answer_known(known, connection, request, offset):
             return
         named = zip(_KIND_NAMES, known.kind, strict=True)
         fields = {name: text for name, text in named if text is not None}

@@ -1,4 +1,4 @@
-"""The answer to a pull that found messages at once.
+"""The answer to a pull that found messages at once, without the messages.
 
 It is made without a header object; `PullMessageResponse` describes the header.
 """
@@ -44,7 +44,7 @@ _BROKER_KEY, _NEXT_KEY, _LEAST_KEY, _END_KEY = (
 )
 
 
-def encode_pulled_answer(
+def encode_pulled_head(
     opaque: int,
     result: GetResult | CopiedMessages,
     code: int,
@@ -53,16 +53,16 @@ def encode_pulled_answer(
     *,
     is_binary: bool,
 ) -> bytes:
-    """Return the frame of an answer in the notation of its request.
+    """Return what stands before the messages in the frame of an answer.
 
-    The messages are copied here, so the result can be released.
+    It is in the notation of the request.
     """
     next_offset, least, end = result.next_begin_offset, result.min_offset, result.max_offset
     if not is_binary:
         numbers = suggested_broker_id, next_offset, least, end, opaque
         header = _header_form(code=code, remark=remark) % numbers
         prefix = encode_json_prefix(len(header), result.total_size, FRAME_SIZE_MAX)
-        return b"".join((prefix, header, *result.pieces))
+        return prefix + header
     one, two = b"%d" % suggested_broker_id, b"%d" % next_offset
     three, four = b"%d" % least, b"%d" % end
     ext = b"".join(
@@ -79,7 +79,7 @@ def encode_pulled_answer(
         body_size=result.total_size,
         frame_size_max=FRAME_SIZE_MAX,
     )
-    return b"".join((prefix, header, *result.pieces))
+    return prefix + header
 
 
 @functools.cache

@@ -36,10 +36,22 @@ def take_in_parts(
 ) -> list[int]:
     """Handle sends at the beginnings of reads; return how many bytes of each those were.
 
-    ``take`` does so with machine code: it returns nothing while it cannot be asked, and None if
-    the sends cannot be stored together.  ``dispatch`` brings the queues as far as the log is.
+    There is at least one read.  ``take`` does so with machine code: it returns nothing while it
+    cannot be asked, and None if the sends cannot be stored together.  ``dispatch`` brings the
+    queues as far as the log is.
     """
-    return [_take_read(connection, data, take, dispatch) for connection, data in reads]
+    if len(reads) == 1:
+        ((connection, data),) = reads
+        return [_take_read(connection, data, take, dispatch)]
+    handled: list[int] = []
+    middle = len(reads) // 2
+    # A file ends in one of the reads: those before it fit together, and those behind it as well.
+    for half in (reads[:middle], reads[middle:]):
+        taken = take(half) if len(half) > 1 else None
+        if taken is None:
+            taken = take_in_parts(half, take, dispatch)
+        handled += taken or [0] * len(half)
+    return handled
 
 
 def answers_by_read(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from flintmq.client.assigning.process_queue import NOTHING
@@ -27,7 +28,13 @@ STUCK_COUNT_MAX: Final = 16
 
 STUCK_LEVEL: Final = 3
 TURN_COUNT: Final = 32
+"""Batches of one queue that a worker consumes before it notes what came of them."""
+
+STINT_COUNT: Final = 128
 """Batches that a worker consumes before it lets other tasks of the loop run."""
+
+STINT_MS: Final = 5
+"""How long handlers may take before other tasks of the loop run, even if they were few."""
 
 HeldBatch: TypeAlias = "tuple[AssignedQueue, Sequence[ReceivedMessage]]"
 """Messages of a queue for one call of the handler."""
@@ -66,6 +73,8 @@ class ConcurrentService(ConsumeService):
         )
         self._ready: deque[HeldBatch] = deque()
         self._workers: set[asyncio.Task[None]] = set()
+        self._coming: set[object] = set()
+        """The marks of workers that run soon by themselves: they have not begun, or gave way."""
         self._retries: set[asyncio.TimerHandle] = set()
 
     # -- from pulls to handlers --------------------------------------------------------------
@@ -86,26 +95,30 @@ class ConcurrentService(ConsumeService):
         self._hire()
 
     def _hire(self) -> None:
-        """Start one more worker if batches wait; a worker that has to wait starts the next one."""
+        """Start one more worker if batches wait; a worker that has to wait starts the next one.
+
+        Handlers that never wait are served by one worker, without the cost of tasks beside it.
+        """
         if (
             self._ready
-            and not self._is_stopping
+            and not (self._coming or self._is_stopping)
             and len(self._workers) < self._settings.concurrency
         ):
-            worker = asyncio.create_task(self._work(), name="consume")
+            mark = object()
+            self._coming.add(mark)
+            worker = asyncio.create_task(self._work(mark), name="consume")
             self._workers.add(worker)
-            worker.add_done_callback(self._dismissed)
+            worker.add_done_callback(partial(self._dismissed, mark=mark))
 
-    def _dismissed(self, worker: asyncio.Task[None]) -> None:
+    def _dismissed(self, worker: asyncio.Task[None], *, mark: object = None) -> None:
         self._workers.discard(worker)
+        self._coming.discard(mark)
         # Messages may have come after the worker's last look.
         self._hire()
 
-    async def _work(self) -> None:
-        # This runs when the worker waits for the first time.  Handlers that never wait are served
-        # by one worker, without the cost of a task for each message.
-        asyncio.get_running_loop().call_soon(self._hire)
-        call_count = 0
+    async def _work(self, mark: object) -> None:
+        self._coming.discard(mark)
+        call_count = elapsed_ms = 0
         while self._ready and not self._is_stopping:
             turn = HandlerTurn(self._ready[0][0])
             try:
@@ -119,10 +132,13 @@ class ConcurrentService(ConsumeService):
                 # They stay held and uncommitted, so a later owner of the queue gets them.
                 logger.exception("messages not consumed: queue=%s", turn.one.queue)
             call_count += turn.call_count + 1
-            if call_count >= TURN_COUNT and self._ready:
+            elapsed_ms += turn.elapsed_ms
+            if (call_count >= STINT_COUNT or elapsed_ms >= STINT_MS) and self._ready:
                 # Others have work to do in this loop too.
-                call_count = 0
+                call_count = elapsed_ms = 0
+                self._coming.add(mark)
                 await asyncio.sleep(0)
+                self._coming.discard(mark)
 
     async def _consume(self, turn: HandlerTurn) -> None:
         """Consume batches of a queue until a handler fails or has to wait, and finish that one."""
@@ -133,6 +149,7 @@ class ConcurrentService(ConsumeService):
             turn.elapsed_ms = self._now_ms() - began_ms
             self._note_turn(turn)
         if outcome is not None:
+            self._hire()
             await self._finish(turn.one, turn.called, outcome)
 
     def _consume_at_once(self, turn: HandlerTurn) -> Outcome | Awaitable[Outcome] | None:

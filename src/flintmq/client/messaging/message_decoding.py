@@ -50,16 +50,7 @@ def pulled_messages(
     if tags is not None:
         # Brokers compare only hashes of tags.
         records = [one for one in records if find_property(one.properties_text, _TAGS) in tags]
-    messages = [
-        ReceivedMessage(
-            record,
-            queue,
-            topic=topic,
-            bounds=bounds,
-            budget=budget,
-        )
-        for record in records
-    ]
+    messages = ReceivedMessage.of_pull(records, queue, topic=topic, bounds=bounds, budget=budget)
     if is_retry:
         return [with_user_topic(message, group, namespace) for message in messages]
     return messages

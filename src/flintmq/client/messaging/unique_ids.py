@@ -7,13 +7,13 @@ import itertools
 import os
 import secrets
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from flintmq.client.wall_clock import wall_ms
 from flintmq.format.message_id import encode_unique_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 _COUNTER_MASK: Final = 0xFFFF
 _ELAPSED_MASK: Final = 0xFFFFFFFF
@@ -21,7 +21,22 @@ _TAIL_LENGTH: Final = 12
 """Hexadecimal digits of the elapsed time and the counter, with which an id ends."""
 
 _BYTE_TEXTS: Final = tuple(f"{number:02X}" for number in range(256))
+_BYTE_TAILS: Final = tuple(text.encode() for text in _BYTE_TEXTS)
 _CLOCK_STEP_MS: Final = 1_000_000
+
+
+class IdSeries(NamedTuple):
+    """Several ids that begin alike."""
+
+    stem: bytes
+    """What all of them begin with."""
+    tails: Sequence[bytes]
+    """What each of them ends with; all have the same length."""
+
+    @property
+    def listed(self) -> str:
+        """The ids with commas between them."""
+        return (self.stem + (b"," + self.stem).join(self.tails)).decode()
 
 
 class UniqueIds:
@@ -44,13 +59,15 @@ class UniqueIds:
         number = next(self._numbers) & _COUNTER_MASK
         return self._stem() + _BYTE_TEXTS[number >> 8] + _BYTE_TEXTS[number & 0xFF]
 
-    def next_ones(self, count: int) -> list[str]:
-        """Return several new ids."""
-        stem = self._stem()
-        return [
-            stem + _BYTE_TEXTS[number >> 8 & 0xFF] + _BYTE_TEXTS[number & 0xFF]
-            for number in list(itertools.islice(self._numbers, count))
-        ]
+    def next_ones(self, count: int) -> IdSeries:
+        """Return several new ids, at least one."""
+        numbers = list(itertools.islice(self._numbers, count))
+        stem, first, low = self._stem().encode(), numbers[0], numbers[0] & 0xFF
+        # Mostly they differ in their last byte only, and no other thread has had one in between.
+        if numbers[-1] - first == count - 1 and low + count <= len(_BYTE_TAILS):
+            return IdSeries(stem + _BYTE_TAILS[first >> 8 & 0xFF], _BYTE_TAILS[low : low + count])
+        tails = [_BYTE_TAILS[number >> 8 & 0xFF] + _BYTE_TAILS[number & 0xFF] for number in numbers]
+        return IdSeries(stem, tails)
 
     def _stem(self) -> str:
         """Return what all ids of this millisecond begin with."""

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flintmq.client.messaging.messages import Message
-    from flintmq.format.stored.batch import BatchItem
+    from flintmq.format.stored.batch import BatchColumns
     from flintmq.model.message_queue import MessageQueue
 
 
@@ -19,19 +19,23 @@ class Batch(NamedTuple):
 
     queue: MessageQueue | None
     """Where they have to go; None if any queue will do."""
-    messages: list[Message]
-    items: list[BatchItem]
+    messages: Sequence[Message]
+    items: BatchColumns
 
 
 def cut_batches(
     queue: MessageQueue | None,
     messages: Sequence[Message],
-    items: Sequence[BatchItem],
+    items: BatchColumns,
     batch_size: int,
 ) -> list[Batch]:
     """Cut messages with one target into batches of at most ``batch_size`` bytes."""
+    parts = split_by_size(items, batch_size)
+    if len(parts) == 1:
+        return [Batch(queue, messages, items)]
     found, at = [], 0
-    for part in split_by_size(items, batch_size):
-        found.append(Batch(queue, list(messages[at : at + len(part)]), part))
-        at += len(part)
+    for part in parts:
+        end = at + len(part.bodies)
+        found.append(Batch(queue, messages[at:end], part))
+        at = end
     return found

@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Unpack
 from flintmq.client.deadline import Deadline
 from flintmq.client.errors import ClientError, UsageError
 from flintmq.client.keywords import KeywordSorter
-from flintmq.client.messaging.envelope import (
-    Envelope,
-    batch_items,
-)
+from flintmq.client.messaging.envelope import Envelope, batch_items
 from flintmq.client.messaging.messages import Message, SendResult
 from flintmq.client.messaging.request_reply import make_reply_envelope, wait_for_reply
 from flintmq.client.messaging.transaction_listener import (
@@ -56,7 +53,6 @@ if TYPE_CHECKING:
     from flintmq.client.closing_time import ClosingTime
     from flintmq.client.instance import ClientInstance
     from flintmq.client.messaging.messages import ReceivedMessage
-    from flintmq.format.stored.batch import BatchItem
     from flintmq.format.wire.headers.transaction import (
         CheckTransactionRequest,
         EndTransactionRequest,
@@ -268,20 +264,20 @@ class AsyncProducer(MessageFinder):
         timeout_ms: int | None,
     ) -> list[Batch]:
         """Return the batches into which messages are cut, each with the queue it has to go to."""
-        deadline = self._deadline(timeout_ms)
         all_items = batch_items(messages)
-        if queue is None and all(message.sharding_key is None for message in messages):
+        if queue is None and all([message.sharding_key is None for message in messages]):
             return cut_batches(None, messages, all_items, batch_size)
-        by_queue: dict[MessageQueue | None, tuple[list[Message], list[BatchItem]]] = {}
-        for message, item in zip(messages, all_items, strict=True):
+        deadline = self._deadline(timeout_ms)
+        by_queue: dict[MessageQueue | None, list[int]] = {}
+        for place, message in enumerate(messages):
             target = await self._target(message, queue, deadline)
-            own_messages, own_items = by_queue.setdefault(target, ([], []))
-            own_messages.append(message)
-            own_items.append(item)
+            by_queue.setdefault(target, []).append(place)
         return [
             one
-            for target, (some, items) in by_queue.items()
-            for one in cut_batches(target, some, items, batch_size)
+            for target, places in by_queue.items()
+            for one in cut_batches(
+                target, [messages[place] for place in places], all_items.pick(places), batch_size
+            )
         ]
 
     async def send_one_way(

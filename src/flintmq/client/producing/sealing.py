@@ -12,13 +12,11 @@ from flintmq.client.namespaces import wrap
 from flintmq.model.property_names import INSTANCE_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from flintmq.client.messaging.envelope import Envelope
     from flintmq.client.messaging.messages import Message
     from flintmq.client.messaging.unique_ids import UniqueIds
     from flintmq.client.producing.producer_settings import ProducerSettings
-    from flintmq.format.stored.batch import BatchItem
+    from flintmq.format.stored.batch import BatchColumns
 
 
 class Sealing:
@@ -41,11 +39,11 @@ class Sealing:
             compress_from=self._settings.compress_from,
         )
 
-    def seal_batch(self, first: Message, items: Sequence[BatchItem]) -> Envelope:
+    def seal_batch(self, first: Message, items: BatchColumns) -> Envelope:
         """Return the envelope of messages that are stored together; ``first`` is one of them."""
         return make_batch_envelope(
             items,
-            self._unique_ids.next_ones(len(items)),
+            self._unique_ids.next_ones(len(items.bodies)),
             topic=wrap(self._namespace, first.topic),
             wait=first.wait,
             extra=self._extra,

@@ -15,7 +15,7 @@ It is a sequence of items:
 Every item becomes a record of its own, with the properties of the batch after its own.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from flintmq.format.buffer import Buffer
@@ -55,6 +55,22 @@ class BatchItem(NamedTuple):
     properties: bytes
 
 
+class BatchColumns(NamedTuple):
+    """The messages of a batch, field by field."""
+
+    flags: Sequence[int]
+    bodies: Sequence[bytes]
+    properties: Sequence[bytes]
+
+    def pick(self, places: Sequence[int]) -> "BatchColumns":
+        """Return the messages at these places."""
+        return BatchColumns(
+            [self.flags[place] for place in places],
+            [self.bodies[place] for place in places],
+            [self.properties[place] for place in places],
+        )
+
+
 def walk_batch(body: Buffer, *, count_max: int = ITEM_COUNT_MAX) -> Iterator[BatchItem]:
     """Yield the items of a batch body; at most ``count_max`` are accepted."""
     total = len(body)
@@ -92,6 +108,35 @@ def encode_batch(items: Iterable[tuple[int, bytes, bytes]]) -> bytes:
             head, length = _pack_sizes(*kind)
             last = kind
         parts += (head, body, length, properties)
+    return b"".join(parts)
+
+
+def encode_batch_columns(
+    items: BatchColumns, tails: Sequence[bytes], *, before: bytes, behind: bytes
+) -> bytes:
+    """Return the batch body of items whose properties go on with a tail of their own.
+
+    All tails have one size; ``before`` and ``behind`` are what stands before and behind each.
+    """
+    flags, bodies, texts = items
+    assert len(flags) == len(bodies) == len(texts) == len(tails), "columns of one length"
+    if not bodies:
+        return b""
+    count, sizes = len(bodies), list(map(len, bodies))
+    tail_size = len(before) + len(tails[0]) + len(behind)
+    flag, size, text = flags[0], sizes[0], texts[0]
+    if texts.count(text) == sizes.count(size) == flags.count(flag) == count:
+        head, length = _pack_sizes(flag, size, len(text) + tail_size)
+        parts = [head, b"", length + text + before, b"", behind] * count
+        parts[1::5], parts[3::5] = bodies, tails
+        return b"".join(parts)
+    parts, last = [], (0, -1, -1)
+    for flag, body, size, text, tail in zip(flags, bodies, sizes, texts, tails, strict=True):
+        kind = flag, size, len(text)
+        if kind != last:
+            head, length = _pack_sizes(flag, size, len(text) + tail_size)
+            last = kind
+        parts += (head, body, length, text, before, tail, behind)
     return b"".join(parts)
 
 

@@ -74,6 +74,8 @@ def split_records(source: bytes) -> list[PlainRecord | Record]:
     found: list[PlainRecord | Record] = []
     at, end = 0, len(source)
     stored_topic, topic = b"", ""
+    # The last record that was checked: its sizes, and the bytes from its topic to its properties.
+    known_size, known_body_size, known_lengths = 0, 0, b""
     while at < end:
         if end - at < RECORD_SIZE_MIN:
             raise CorruptRecordError("the answer ends within a record", at)
@@ -88,22 +90,30 @@ def split_records(source: bytes) -> list[PlainRecord | Record]:
         ):
             at = _decode_one(source, at, found)
             continue
-        properties_at = topic_at + LENGTHS_SIZE + source[topic_at]
-        length_at = properties_at - PROPERTIES_LENGTH_SIZE
-        if (
-            properties_at > next_at
-            or _unpack_length(source, length_at)[0] != next_at - properties_at
+        # Records are often alike, down to their sizes: then one look shows that all lengths fit.
+        if not (
+            size == known_size
+            and body_size == known_body_size
+            and source.startswith(known_lengths, topic_at)
         ):
-            at = _decode_one(source, at, found)
-            continue
-        # Mostly the topic is that of the record before.
-        if not stored_topic or not source.startswith(stored_topic, topic_at):
-            stored_topic = source[topic_at:length_at]
-            if not stored_topic.isascii():
-                stored_topic = b""
+            properties_at = topic_at + LENGTHS_SIZE + source[topic_at]
+            length_at = properties_at - PROPERTIES_LENGTH_SIZE
+            if (
+                properties_at > next_at
+                or _unpack_length(source, length_at)[0] != next_at - properties_at
+            ):
                 at = _decode_one(source, at, found)
                 continue
-            topic = stored_topic[TOPIC_LENGTH_SIZE:].decode()
+            # Mostly the topic is that of the record before.
+            if not stored_topic or not source.startswith(stored_topic, topic_at):
+                stored_topic = source[topic_at:length_at]
+                if not stored_topic.isascii():
+                    stored_topic, known_size = b"", 0
+                    at = _decode_one(source, at, found)
+                    continue
+                topic = stored_topic[TOPIC_LENGTH_SIZE:].decode()
+            known_size, known_body_size = size, body_size
+            known_lengths = source[topic_at:properties_at]
         record = (source[at:next_at], topic, queue_offset, sys_flag, body_size)
         found.append(_new_tuple(PlainRecord, record))
         at = next_at

@@ -30,7 +30,7 @@ RECENT_SIZE: Final = 64 << 20
 """Bytes at the end of the log that are taken to be in memory if this process has written them."""
 RECENT_UNIT_COUNT: Final = 50_000
 """Units at the end of a queue that are taken to be in memory."""
-SPAN_SIZE_MAX: Final = 256 << 10
+SPAN_SIZE_MAX: Final = 2 << 20
 """Records that lie within so many bytes are asked about together."""
 RECORD_SIZE_GUESS: Final = 16 << 10
 """Bytes that are loaded of a record whose size only the record tells."""
@@ -182,16 +182,19 @@ class ColdReads:
         return ColdRange(file, start, min(max(size, load_size), file.readable - start))
 
     def _is_resident(self, file: MappedFile, start: int, size: int) -> bool:
-        number = start // CHUNK_SIZE
-        if number != (start + size - 1) // CHUNK_SIZE:
-            return file.region.is_resident(start, size)
-        key, now = (file, number), self.now()
-        if now < self._known_until.get(key, 0.0):
-            return True
-        chunk_start = number * CHUNK_SIZE
-        if not file.region.is_resident(chunk_start, min(CHUNK_SIZE, file.readable - chunk_start)):
-            return file.region.is_resident(start, size)
+        now = self.now()
+        for number in range(start // CHUNK_SIZE, (start + size - 1) // CHUNK_SIZE + 1):
+            is_known = now < self._known_until.get((file, number), 0.0)
+            if not is_known and not self._is_chunk_resident(file, number, now):
+                return file.region.is_resident(start, size)
+        return True
+
+    def _is_chunk_resident(self, file: MappedFile, number: int, now: float) -> bool:
+        """Ask whether all of a chunk is in memory, and remember it if it is."""
+        start = number * CHUNK_SIZE
+        if not file.region.is_resident(start, min(CHUNK_SIZE, file.readable - start)):
+            return False
         if len(self._known_until) >= KNOWN_COUNT_MAX:
             self._known_until.clear()
-        self._known_until[key] = now + KNOWN_S
+        self._known_until[file, number] = now + KNOWN_S
         return True

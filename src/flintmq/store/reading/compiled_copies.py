@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from flintmq.store.results import WantedMessages
     from flintmq.store.views.queue_table import QueueTable
 
-COPIED_SIZE_MAX: Final = 256 << 10
-"""Bytes of the messages of one read that are copied: what RocketMQ's settings allow by default."""
+COPIED_SIZE_MAX: Final = 64 << 10
+"""Bytes of the messages of one read that are copied; of more, views cost less."""
 ALL_COPIED_SIZE_MAX: Final = 2 << 20
 """Bytes of the messages of all reads that are copied together."""
 KNOWN_ADDRESS_COUNT_MAX: Final = 4096

@@ -14,7 +14,7 @@ import numpy as np
 from flintmq.format.stored.consume_queue import UNIT, UNIT_SIZE
 from flintmq.kernels.queue_reads import find_pieces
 from flintmq.store.reading.compiled_copies import CompiledCopies
-from flintmq.store.reading.contiguous_read import CONTIGUOUS_COUNT_MAX
+from flintmq.store.reading.contiguous_read import CONTIGUOUS_COUNT_MAX, fitting_count
 from flintmq.store.results import GetResult, GetStatus
 
 if TYPE_CHECKING:
@@ -57,9 +57,12 @@ class CompiledRead:
             return None
         file, position, units_end = found
         try:
+            unit_count = (units_end - position) // UNIT_SIZE
+            with file.view[position:units_end] as units:
+                size_max = config.transfer_bytes_in_memory_max
+                count = fitting_count(units, min(count, unit_count), size_max)
             # The unit behind the last message is where a read record by record stops.
-            seen_count = min(count + 1, (units_end - position) // UNIT_SIZE)
-            count = min(count, seen_count)
+            seen_count = min(count + 1, unit_count)
             least, end = queue.min_offset, queue.max_offset
             if cold_reads is not None and not cold_reads.are_ready(
                 file, position, count, behind_count=end - offset
@@ -70,7 +73,7 @@ class CompiledRead:
             )
             readable_end = log.readable_end
             # What lies below is on the disk by all appearance, so no slave is suggested here.
-            limits = max(0, readable_end - hot_size), config.transfer_bytes_in_memory_max
+            limits = max(0, readable_end - hot_size), size_max
             (first, _, _) = UNIT.unpack_from(file.view, position)
             held = log.files.find(first)
             if held is None or not held.hold():

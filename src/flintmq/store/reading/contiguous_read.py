@@ -16,7 +16,7 @@ from itertools import accumulate, repeat
 from operator import add, ne, sub
 from typing import TYPE_CHECKING, Final
 
-from flintmq.format.stored.consume_queue import UNIT_SIZE, UNIT_TABLE
+from flintmq.format.stored.consume_queue import UNIT, UNIT_SIZE, UNIT_TABLE
 from flintmq.format.stored.record_layout import IPV4, RECORD_SIZE_MIN
 
 if TYPE_CHECKING:
@@ -50,6 +50,17 @@ def _claims_layout(size: int, count: int) -> struct.Struct:
     return struct.Struct(">" + f"{_CLAIM.format.removeprefix('>')}{rest}x" * count)
 
 
+def fitting_count(units: memoryview, count: int, size_max: int) -> int:
+    """Return how many of ``count`` records a read brings: as many as fit, and one at least."""
+    first, _, _ = UNIT.unpack_from(units)
+    last, last_size, _ = UNIT.unpack_from(units, (count - 1) * UNIT_SIZE)
+    if last + last_size - first <= size_max:
+        return count
+    sizes = _units_layout(count).unpack_from(units)[1::2]
+    too_large = (number for number, size in enumerate(accumulate(sizes)) if size > size_max)
+    return max(next(too_large, count), 1)
+
+
 def read_contiguous(
     result: GetResult,
     units: memoryview,
@@ -66,8 +77,10 @@ def read_contiguous(
     count = min(count_max, config.transfer_count_in_memory_max)
     if not 0 < count <= CONTIGUOUS_COUNT_MAX:
         return False
+    unit_count = len(units) // UNIT_SIZE
+    count = fitting_count(units, min(count, unit_count), config.transfer_bytes_in_memory_max)
     # The unit behind the last message is where a read record by record stops.
-    seen_count = min(count + 1, len(units) // UNIT_SIZE)
+    seen_count = min(count + 1, unit_count)
     claimed = _units_layout(seen_count).unpack_from(units)
     offsets, sizes = claimed[: 2 * count : 2], claimed[1 : 2 * count : 2]
     side_by_side = tuple(accumulate(sizes, initial=offsets[0]))

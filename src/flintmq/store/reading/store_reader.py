@@ -24,7 +24,7 @@ from flintmq.store.reading.time_search import nearest_offset
 from flintmq.store.results import GetResult, GetStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from flintmq.model.steps import Steps
     from flintmq.store.config import StoreConfig
@@ -467,16 +467,3 @@ class StoreReader:
         pieces = [self.select(offset) for offset in sorted(offsets)]
         found = [piece for piece in pieces if piece is not None]
         return QueryResult(found, *self._index.last_update())
-
-    def message_ids(
-        self, topic: str, queue_id: int, first: int, end: int
-    ) -> Iterator[tuple[str, int]]:
-        """Yield (message id, queue offset) of a queue's messages in a range."""
-        queue = self._queues.get(topic, queue_id)
-        if queue is None:
-            return
-        for offset in range(max(first, queue.min_offset), min(end, queue.max_offset)):
-            unit = queue.unit_at(offset)
-            record = self.look(unit[0], unit[1]) if unit is not None else None
-            if record is not None:
-                yield record.message_id, offset

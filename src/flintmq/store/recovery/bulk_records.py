@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 import numpy as np
 
 from flintmq.format.host import IPV4_HOST_SIZE
-from flintmq.format.stored.index_file import entry_position, file_size
+from flintmq.format.stored.index_file import ENTRY_SIZE, entry_position, file_size
 from flintmq.format.stored.record_encoding import encode_record
 from flintmq.kernels.compiled import as_bytes
 from flintmq.kernels.derived_views import SplitViews, record_of
-from flintmq.kernels.index import insert_timed_entries, match_timed_entries
+from flintmq.kernels.index import chain_timed_entries, match_timed_entries
 from flintmq.kernels.records import count_records, walk_records
 from flintmq.store.files.interface import is_safe_name
 
@@ -105,22 +105,23 @@ class SortedKeys:
         """Return hash, physical offset and store time of an entry."""
         return int(self._hashes[number]), int(self._offsets[number]), int(self._times[number])
 
-    def insert(
+    def chain(
         self, view: memoryview, keys: range, *, slots: int, first: int, begin_time: int
-    ) -> int:
-        """Write some of the entries from number ``first`` on; return how many slots are new."""
+    ) -> tuple[memoryview, int]:
+        """Have slots lead to some of the entries; return those, and how many slots are new."""
         rows = slice(keys.start, keys.stop)
-        return int(
-            insert_timed_entries(
-                np.frombuffer(view, np.uint8),
-                self._hashes[rows],
-                self._offsets[rows],
-                self._times[rows],
-                slots,
-                first,
-                begin_time,
-            )
+        entries = np.empty(len(keys) * ENTRY_SIZE, np.uint8)
+        used = chain_timed_entries(
+            np.frombuffer(view, np.uint8),
+            self._hashes[rows],
+            self._offsets[rows],
+            self._times[rows],
+            slots,
+            first,
+            begin_time,
+            entries,
         )
+        return entries.data, int(used)
 
 
 class UnitSlice(NamedTuple):
@@ -306,7 +307,9 @@ def ready_records(*, delay_levels: DelayLevels, multi: bool, lmq: bool) -> BulkR
     found = bulk.table(sample, 0, len(record), bulk.views()).derive()
     assert found is not None
     index = memoryview(bytearray(file_size(1, 4)))
-    found.keys.insert(index, range(2), slots=1, first=1, begin_time=0)
+    entries, _ = found.keys.chain(index, range(2), slots=1, first=1, begin_time=0)
+    first_at = entry_position(1, 1)
+    index[first_at : first_at + len(entries)] = entries
     newest = array("i", [0])
     matched = found.keys.match(
         index, newest, entry_base=entry_position(1, 0), first=1, begin_time=0

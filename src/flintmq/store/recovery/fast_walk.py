@@ -4,7 +4,7 @@ Loading machine code takes most of a second, so it has to be worth it: the first
 survey are judged one by one, and a log with few of them is done before anything is loaded.  Where
 whole files follow, there are many, and none is judged in vain.
 
-Kernels let other threads go on, so threads work ahead: on every other file of a survey, and on the
+Kernels let other threads go on, so threads work ahead: on the next files of a survey, and on the
 next tables while the views take the one before them.
 """
 
@@ -36,7 +36,8 @@ STEP_SIZE: Final = 32 << 20
 """Bytes that are walked between two words about the progress."""
 
 AHEAD_THREADS: Final = 2
-"""A table is walked in one while the properties of the one before it are read in the other."""
+"""A table is walked in one while the properties of the one before it are read in the other.
+So many files of a survey are counted at once."""
 
 SWITCH_INTERVAL_S: Final = 0.0002
 """How long a thread that comes back from a kernel or the disk waits for the interpreter at most:
@@ -115,8 +116,8 @@ class FastWalk:
         self._bulk: BulkRecords | None = None
         self._threads: ThreadPoolExecutor | None = None
         """Its threads work ahead of the walk under way."""
-        self._counted: Future[dict[_Step, Counted]] | None = None
-        """What the thread counts in the file after the one that is walked."""
+        self._counted: dict[int, Future[dict[_Step, Counted]]] = {}
+        """What the threads count in the files after the one that is walked, by where they start."""
 
     def counts(self, start: int, *, check_crc: bool) -> Iterator[GoodRecords]:
         """Yield how many good records there are from ``start`` on, piece by piece.
@@ -125,10 +126,11 @@ class FastWalk:
         """
         if self._walk.has_whole_file(start, WHOLE_FILE_SIZE):
             self._singles_left = min(self._singles_left, 0)
+            self._ready()  # So that the threads begin with the second file.
         count_file = functools.partial(self._count_file, check_crc=check_crc)
         with self._working_ahead():
             yield from self._walk.over_files(start, count_file)
-            self._counted = None
+            self._counted.clear()
 
     @contextlib.contextmanager
     def _working_ahead(self) -> Iterator[None]:
@@ -165,17 +167,20 @@ class FastWalk:
         return LogEnd(offset, "")
 
     def _known_counts(self, file: MappedFile, *, check_crc: bool) -> dict[_Step, Counted]:
-        """Return what the thread has counted in a file; if it has not, have it count the next."""
-        counted, self._counted = self._counted, None
-        if counted is not None:
-            return counted.result()
-        following = self._walk.file_behind(file)
-        if self._bulk is not None and following is not None and self._threads is not None:
+        """Return what a thread has counted in a file, and have the files behind it counted."""
+        counted = self._counted.pop(file.first_offset, None)
+        if self._bulk is not None and self._threads is not None:
             known_damage = tuple(self._walk.damaged_at)
-            self._counted = self._threads.submit(
-                self._count_ahead, self._bulk, following, known_damage, check_crc=check_crc
-            )
-        return {}
+            following = self._walk.file_behind(file)
+            for _ in range(AHEAD_THREADS):
+                if following is None:
+                    break
+                if following.first_offset not in self._counted:
+                    self._counted[following.first_offset] = self._threads.submit(
+                        self._count_ahead, self._bulk, following, known_damage, check_crc=check_crc
+                    )
+                following = self._walk.file_behind(following)
+        return {} if counted is None else counted.result()
 
     def _count_ahead(
         self,

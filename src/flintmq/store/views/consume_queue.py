@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from flintmq.format.stored.consume_queue import PRE_BLANK, PRE_BLANK_SIZE, UNIT, UNIT_SIZE
-from flintmq.store.errors import CorruptStoreError
+from flintmq.store.errors import CorruptStoreError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,6 +32,9 @@ RESERVE_STEP: Final = 64 * 1024
 
 AHEAD_SIZE: Final = 2 * RESERVE_STEP
 """What is made ready behind a step when a step has been used up."""
+
+WRITTEN_SIZE_MIN: Final = 16 * 1024
+"""So many bytes are written by a system call: the first write to a mapped page costs more."""
 
 
 class ConsumeQueue:
@@ -144,15 +147,35 @@ class ConsumeQueue:
         physical_offset, size, _ = UNIT.unpack_from(units, len(units) - UNIT_SIZE)
         self.max_physical_offset = physical_offset + size
 
+    def _write_units(self, tail: MappedFile, units: memoryview) -> None:
+        """Do what `append_units` does by a system call; room is made, and no pages are needed."""
+        start = tail.wrote
+        end = start + len(units)
+        if end > self._reserved:
+            tail.region.reserve(start, end)
+            self._reserved = end
+            self._is_growing = True
+        try:
+            tail.region.write(start, units)
+        except StoreError:
+            tail.view[start:end] = bytes(len(units))
+            raise
+        tail.wrote = end
+        physical_offset, size, _ = UNIT.unpack_from(units, len(units) - UNIT_SIZE)
+        self.max_physical_offset = physical_offset + size
+
     def append_many(self, queue_offset: int, units: memoryview) -> int:
         """Write the next units, whose first is ``queue_offset``; return how many were written.
 
-        That is at least one, and as many as the last file takes and one step reserves.  What
-        `append` says of single units holds for these.
+        That is at least one, and as many as the last file takes.  What `append` says of single
+        units holds for these.
         """
         tail = self._tail
         if tail is not None and queue_offset:
-            size = min(len(units), tail.size - tail.wrote, RESERVE_STEP // UNIT_SIZE * UNIT_SIZE)
+            size = min(len(units), tail.size - tail.wrote)
+            if size >= WRITTEN_SIZE_MIN and queue_offset == self.max_offset:
+                self._write_units(tail, units[:size])
+                return size // UNIT_SIZE
             if size and self.make_room(queue_offset, size // UNIT_SIZE):
                 self.append_units(units[:size])
                 return size // UNIT_SIZE

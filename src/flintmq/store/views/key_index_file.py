@@ -34,6 +34,8 @@ AHEAD_SIZE: Final = 2 * RESERVE_STEP
 """What is made ready behind a step when a step begins."""
 GROWING_COUNT: Final = 256
 """Entries from which on all slots of a file are made ready: keys come to slots anywhere."""
+ENTRIES_AT_ONCE_MAX: Final = 32_768
+"""Entries that are written together: they stay in the cache of a core until they are."""
 _CHUNK_SIZE: Final = 1 << 20
 _read_slot: Final = SLOT.unpack_from
 _write_slot: Final = SLOT.pack_into
@@ -74,10 +76,13 @@ class LoggedKeys(Protocol):
         """Return hash, physical offset and store time of a key."""
         ...
 
-    def insert(
+    def chain(
         self, view: memoryview, keys: range, *, slots: int, first: int, begin_time: int
-    ) -> int:
-        """Write some of the entries from number ``first`` on; return how many slots are new."""
+    ) -> tuple[memoryview, int]:
+        """Have the slots of a file lead to some of the entries, from number ``first`` on.
+
+        Return these entries as they stand in the file, and how many slots are new.
+        """
         ...
 
 
@@ -125,16 +130,20 @@ class KeyIndexFile:
 
     def reserve_next(self, count: int = 1) -> Self:
         """Make sure the header, all slots and the next entries have their space on the disk."""
+        reserved = self._reserved
+        self._reserve(count)
+        if self._reserved > reserved and self._ahead is not None and self.count >= GROWING_COUNT:
+            self._ahead.ask(self, self._reserved, self._reserved + AHEAD_SIZE)
+        return self
+
+    def _reserve(self, count: int) -> None:
         end = min(self.entry_base + (self.count + count) * ENTRY_SIZE, self.region.size)
         if end > self._reserved:
             reserved = min(end + RESERVE_STEP, self.region.size)
             self.region.reserve(self._reserved, reserved)
             self._reserved = reserved
-            if self._ahead is not None and self.count >= GROWING_COUNT:
-                self._ahead.ask(self, reserved, reserved + AHEAD_SIZE)
         whole = (self._reserved - self.entry_base) // ENTRY_SIZE
         self._room_end = self.entry_base + min(whole, self.entries) * ENTRY_SIZE
-        return self
 
     def insert(
         self, hashes: Sequence[int], start: int, physical_offset: int, store_timestamp: int
@@ -183,7 +192,10 @@ class KeyIndexFile:
         """Have all slots made ready if the file is going to have many entries."""
         if self.count >= GROWING_COUNT and self._ahead is not None:
             self._are_slots_asked_for = True
-            self._ahead.ask(self, 0, self._reserved + AHEAD_SIZE)
+            self._ahead.ask(self, 0, self.entry_base)
+            # A file that was loaded has millions of entries, which nobody writes to again.
+            entries_end = self.entry_base + self.count * ENTRY_SIZE
+            self._ahead.ask(self, entries_end, self._reserved + AHEAD_SIZE)
 
     def has_room(self, count: int) -> bool:
         """Whether ``count`` more entries only have to be written down."""
@@ -214,26 +226,42 @@ class KeyIndexFile:
         It leaves what `insert` would for one after the other.  Room is made for them; there is
         none in a file that is full.
         """
-        count = min(keys.count - start, self.entries - self.count)
+        count = min(keys.count - start, self.entries - self.count, ENTRIES_AT_ONCE_MAX)
         if not count:
             return 0
         if self.count <= 1:
             self.reserve_next()
             return self.insert([keys.entry(start)[0]], 0, *keys.entry(start)[1:])
-        if not self.has_room(count):
-            self.reserve_next(count)
+        self._reserve(count)  # They are written by a system call, which needs no pages.
         assert self.has_room(count)
-        self.slot_count += keys.insert(
+        entries, new_slot_count = keys.chain(
             self.view,
             range(start, start + count),
             slots=self.slots,
             first=self.count,
             begin_time=self.begin_time,
         )
+        self._write_chained(entries)
+        self.slot_count += new_slot_count
         self.count += count
         _, self.end_offset, self.end_time = keys.entry(start + count - 1)
         self.dirty = True
         return count
+
+    def _write_chained(self, entries: memoryview) -> None:
+        """Write the next entries, to which their slots lead already.
+
+        A system call costs less than the first write to each of many mapped pages.
+        """
+        at = self.entry_base + self.count * ENTRY_SIZE
+        try:
+            self.region.write(at, entries)
+        except StoreError:
+            # As if nothing had been added: the slots lead to what stood there before.
+            for key_hash, _, _, previous in reversed(list(ENTRY.iter_unpack(entries))):
+                _write_slot(self.view, HEADER_SIZE + key_hash % self.slots * SLOT_SIZE, previous)
+            self.view[at : at + len(entries)] = bytes(len(entries))
+            raise
 
     def write_header(self) -> None:
         """Put the counters into the mapping."""
