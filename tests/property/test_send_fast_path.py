@@ -312,8 +312,8 @@ def test_known_sends_of_several_connections_are_one_group_from_frame_to_answer(
             store = fed.broker.context.store
             append_encoded = store.append_encoded
 
-            def counted(encode: Any, store_host: bytes) -> AppendGroup | NotAppended:
-                stored = append_encoded(encode, store_host)
+            def counted(*arguments: Any, **named: Any) -> AppendGroup | NotAppended:
+                stored = append_encoded(*arguments, **named)
                 assert isinstance(stored, AppendGroup)
                 counts.append(stored.message_count)
                 return stored
@@ -364,9 +364,9 @@ def test_where_a_file_ends_one_send_goes_the_ordinary_way(
             store = fed.broker.context.store
             append_encoded = store.append_encoded
 
-            def counted(encode: Any, store_host: bytes) -> AppendGroup | NotAppended:
+            def counted(*arguments: Any, **named: Any) -> AppendGroup | NotAppended:
                 nonlocal walked
-                stored = append_encoded(encode, store_host)
+                stored = append_encoded(*arguments, **named)
                 walked += stored.message_count if isinstance(stored, AppendGroup) else 0
                 return stored
 

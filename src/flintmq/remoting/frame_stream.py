@@ -405,6 +405,10 @@ class FrameStream(asyncio.Protocol, ABC):
         if not self._corked or self._out_size > self._limits.write_pause_size:
             self._write_out()
 
+    def write_now(self) -> None:
+        """Let what was sent so far leave now, and not at the end of the turn."""
+        self._write_out()
+
     def send_pieces(self, pieces: Sequence[Buffer]) -> None:
         """Send a whole frame in pieces, which need not be good any more when this returns.
 

@@ -46,6 +46,10 @@ class RequestSource(Peer, Protocol):
         """Send several whole frames."""
         ...
 
+    def write_now(self) -> None:
+        """Let what was sent so far leave now, and not at the end of the turn."""
+        ...
+
     def process(self, request: ReceivedRequest) -> None:
         """Have an admitted request handled by its processor, alone."""
         ...

@@ -215,10 +215,14 @@ class MessageStore:
         return self._writer.append_group(sends, store_host)
 
     def append_encoded(
-        self, encode: Callable[[AppendPosition], AppendGroup], store_host: bytes
+        self,
+        encode: Callable[[AppendPosition], AppendGroup],
+        store_host: bytes,
+        *,
+        appended: Callable[[AppendGroup], None] | None = None,
     ) -> AppendGroup | NotAppended:
         """Append a group that somebody else encodes; see `StoreWriter.append_encoded`."""
-        return self._writer.append_encoded(encode, store_host)
+        return self._writer.append_encoded(encode, store_host, appended=appended)
 
     def when_flushed(self, offset: int, done: Callable[[PutStatus, str], None]) -> None:
         """Call ``done(status, reason)`` once the log is flushed up to ``offset`` or cannot be.

@@ -21,20 +21,15 @@ from flintmq.broker.sending.gathered_send import GatheredSend
 from flintmq.broker.sending.put_answers import PUT_CODES, less_than_promised
 from flintmq.broker.sending.read_parts import answers_by_read, process_alone, take_in_parts
 from flintmq.broker.sending.send_admission import admit_send, has_plain_header
-from flintmq.broker.sending.stored_answer import (
-    SharedAnswer,
-    encode_stored_answer,
-    stored_header,
-)
+from flintmq.broker.sending.stored_answer import SharedAnswer
 from flintmq.format.errors import FormatError
-from flintmq.format.message_id import packed_offset_ids
 from flintmq.format.properties import NAME_END, PAIR_END
 from flintmq.format.wire.codes import RequestCode, ResponseCode
 from flintmq.format.wire.frame import HeaderType
 from flintmq.format.wire.headers.send import SendMessageRequestV2
 from flintmq.kernels.background_load import LoadOnDemand
 from flintmq.model.property_names import CLUSTER, WAIT
-from flintmq.remoting import Answer, RefusedError
+from flintmq.remoting import RefusedError
 from flintmq.store.append_group.batch_items import LARGE_BATCH_SIZE
 from flintmq.store.append_group.sends import Sends, SendTarget
 from flintmq.store.appending.group_appender import NotAppended
@@ -306,14 +301,19 @@ class SendFastPath:
             return ()
         context = self._context
         hosts = tuple([packed_peer(connection) for connection, _ in reads])
+
+        def answer(group: AppendGroup) -> None:
+            joined, ends = compiled.answers(group, self._shared.header, context.store_host)
+            answers = answers_by_read(reads, walked.send_ends, joined, ends)
+            self._answer(walked.send_count, group, answers)
+
         group = context.store.append_encoded(
-            lambda position: compiled.encode(walked, position, hosts), context.store_host
+            lambda position: compiled.encode(walked, position, hosts),
+            context.store_host,
+            appended=answer,
         )
         if isinstance(group, NotAppended):
             return () if group.is_special else None
-        joined, ends = compiled.answers(group, self._shared.header, context.store_host)
-        answers = answers_by_read(reads, walked.send_ends, joined, ends)
-        self._answer(walked.send_count, group, answers)
         return walked.handled
 
     def finish(self) -> None:
@@ -405,9 +405,14 @@ class SendFastPath:
         if self._waits:
             self._answer_later(count, group, list(answers))
             return
-        self._count(group.slices)
+        # The senders' next messages are on the way while the queues follow; but whoever waits for
+        # these comes before the senders.
+        leaves_now = not self._context.held.wait_for_any(group.slices)
         for connection, frames in answers:
             connection.send_all(frames)
+            if leaves_now:
+                connection.write_now()
+        self._count(group.slices)
         self._context.latencies.note(_SEND, _SUCCESS, self._began, count)
 
     def _count(self, slices: Mapping[Queue, QueueSlice]) -> None:
@@ -481,18 +486,8 @@ class SendFastPath:
     def _python_answers(
         self, gathered: Sequence[GatheredSend], stored_at: Iterable[StoredAt]
     ) -> list[bytes]:
+        host = self._context.store_host
         return [
-            self._python_answer(one.request, one.target.queue_id, stored)
+            self._shared.answer_to(one.request, one.target.queue_id, stored, host)
             for one, stored in zip(gathered, stored_at, strict=True)
         ]
-
-    def _python_answer(self, request: ReceivedRequest, queue_id: int, stored: StoredAt) -> bytes:
-        """Return the answer to a send in the notation of its request."""
-        shared = self._shared
-        message_id = packed_offset_ids(self._context.store_host, stored.physical_offsets)
-        if request.header_type is _JSON:
-            return encode_stored_answer(
-                shared.json_start, request.opaque, message_id, queue_id, stored.queue_offset
-            )
-        header = stored_header(shared.header, message_id, queue_id, stored.queue_offset)
-        return Answer(header=header).encode(request.command)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from flintmq.format.message_id import packed_offset_ids
 from flintmq.format.wire.codes import ResponseCode
 from flintmq.format.wire.command import encode_answer_head
 from flintmq.format.wire.frame import HeaderType
@@ -13,6 +14,8 @@ from flintmq.remoting import Answer
 if TYPE_CHECKING:
     from flintmq.broker.config import BrokerConfig
     from flintmq.format.wire.command import Command
+    from flintmq.remoting import ReceivedRequest
+    from flintmq.store.append_group.sends import StoredAt
     from flintmq.store.results import PutResult
 
 
@@ -29,6 +32,18 @@ class SharedAnswer(NamedTuple):
         """Return what the answers under some settings share."""
         header = SendAnswer(region=config.region_id, trace_on=config.trace_on)
         return cls(config, header, header.encode_json()[:-1])
+
+    def answer_to(
+        self, request: ReceivedRequest, queue_id: int, stored: StoredAt, store_host: bytes
+    ) -> bytes:
+        """Return the answer to a plain send in the notation of its request."""
+        message_id = packed_offset_ids(store_host, stored.physical_offsets)
+        if request.header_type is HeaderType.JSON:
+            return encode_stored_answer(
+                self.json_start, request.opaque, message_id, queue_id, stored.queue_offset
+            )
+        header = stored_header(self.header, message_id, queue_id, stored.queue_offset)
+        return Answer(header=header).encode(request.command)
 
 
 class StoredAnswer(Answer):

@@ -13,7 +13,7 @@ import heapq
 import itertools
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from flintmq.broker.waiting.awaited_queue import AwaitedQueue, Judging
@@ -89,6 +89,11 @@ class HeldPulls:
             or (own is not None and len(own) >= HELD_BY_ONE_COUNT_MAX)
             or len(self._by_queue.get(pull.queue, ())) >= HELD_ON_ONE_COUNT_MAX
         )
+
+    def wait_for_any(self, queues: Iterable[Queue]) -> bool:
+        """Whether any pull waits for a message of these queues."""
+        awaited = self._awaited
+        return bool(awaited) and any(queue in awaited for queue in queues)
 
     def hold(self, pull: HeldPull, timeout_ms: int, *, counts_refusal: bool = True) -> bool:
         """Have a pull wait; return False when too many wait already.

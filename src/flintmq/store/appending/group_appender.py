@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from flintmq.store.append_group.sends import AppendGroup, GroupEncoder, Sends
 
     EncodesAt: TypeAlias = Callable[[AppendPosition], AppendGroup]
+    TellsOf: TypeAlias = Callable[[AppendGroup], None]
     from flintmq.store.appending.appender import Appender
     from flintmq.store.clock import Clock
     from flintmq.store.dispatch import Dispatcher
@@ -61,11 +62,13 @@ class GroupAppender:
         """Append sends as the group that the store's encoder makes of them; see `append_by`."""
         return self.append_by(functools.partial(self._encoder.encode, sends), store_host)
 
-    def append_by(self, encode: EncodesAt, store_host: bytes) -> AppendGroup | NotAppended:
+    def append_by(
+        self, encode: EncodesAt, store_host: bytes, *, appended: TellsOf | None = None
+    ) -> AppendGroup | NotAppended:
         """Append the group that ``encode`` gives and make it visible, or do nothing.
 
         With synchronous flush it is visible once it is on the disk, with the pool once it is in its
-        file.
+        file.  ``appended`` is told as soon as the group is in the log, before the views follow.
         """
         appender = self._appender
         if appender.may_refuse:
@@ -73,11 +76,13 @@ class GroupAppender:
         # In this order, since dispatching never appends: nobody may come between log and views.
         with self._dispatcher.lock, appender.lock:
             try:
-                return self._append(encode, store_host)
+                return self._append(encode, store_host, appended)
             finally:
                 appender.began_ms = 0
 
-    def _append(self, encode: EncodesAt, store_host: bytes) -> AppendGroup | NotAppended:
+    def _append(
+        self, encode: EncodesAt, store_host: bytes, appended: TellsOf | None
+    ) -> AppendGroup | NotAppended:
         tail, dispatcher = self._log.tail, self._dispatcher
         if tail is None or not dispatcher.takes_groups:
             return NotAppended()
@@ -114,13 +119,17 @@ class GroupAppender:
         tail.store_timestamp = now
         for queue, part in group.slices.items():
             appender.next_offsets[queue] = part.end
-        if in_steps:
-            dispatcher.read_back()
-        elif waits:
-            dispatcher.add_group(group)
-        else:
-            dispatcher.dispatch_group(group)
         each_us = int((clock.monotonic() - began) * 1_000_000) // group.message_count
         for (topic, _), part in group.slices.items():
             self._statistics.record_puts(topic, part.count, part.size, each_us)
+        try:
+            if appended is not None:
+                appended(group)
+        finally:
+            if in_steps:
+                dispatcher.read_back()
+            elif waits:
+                dispatcher.add_group(group)
+            else:
+                dispatcher.dispatch_group(group)
         return group

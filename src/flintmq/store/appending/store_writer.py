@@ -72,10 +72,17 @@ class StoreWriter:
         return self._groups.append(sends, store_host)
 
     def append_encoded(
-        self, encode: Callable[[AppendPosition], AppendGroup], store_host: bytes
+        self,
+        encode: Callable[[AppendPosition], AppendGroup],
+        store_host: bytes,
+        *,
+        appended: Callable[[AppendGroup], None] | None = None,
     ) -> AppendGroup | NotAppended:
-        """Append a group that somebody else encodes; see `append_group`."""
-        return self._groups.append_by(encode, store_host)
+        """Append a group that somebody else encodes; see `append_group`.
+
+        ``appended`` is told as soon as it is in the log, before queues and index follow.
+        """
+        return self._groups.append_by(encode, store_host, appended=appended)
 
     def dispatch(self) -> int:
         """Bring what became readable into queues and index; return how many records."""
