@@ -399,9 +399,9 @@ def test_where_a_file_ends_other_connections_are_stored_together(
             store = fed.broker.context.store
             append_encoded = store.append_encoded
 
-            def counted(encode: Any, store_host: bytes) -> AppendGroup | NotAppended:
+            def counted(*arguments: Any, **named: Any) -> AppendGroup | NotAppended:
                 group_counts[-1] += 1
-                return append_encoded(encode, store_host)
+                return append_encoded(*arguments, **named)
 
             store.append_encoded = counted  # type: ignore[method-assign]
             group_counts.append(0)
@@ -421,3 +421,82 @@ def test_where_a_file_ends_other_connections_are_stored_together(
     assert end == 4 * len(peers)
     # Half of the reads that are left are tried each time, and two sends go the ordinary way.
     assert max(group_counts[1:]) <= 4 * len(peers).bit_length()
+
+
+def waiting_pull(queue_id: int, offset: int) -> dict[str, Any]:
+    numbers = {"queueId": queue_id, "queueOffset": offset, "maxMsgNums": 32, "sysFlag": 6}
+    numbers |= {"commitOffset": 0, "suspendTimeoutMillis": 15_000, "subVersion": 0}
+    texts = {"consumerGroup": "g", "topic": "T", "subscription": "*", "expressionType": "TAG"}
+    return {"code": 11, "ext_fields": texts | {name: str(one) for name, one in numbers.items()}}
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+@pytest.mark.parametrize("sender_count", [1, 3])
+def test_answers_leave_before_queues_follow_unless_a_pull_waits_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sender_count: int, awaited: bool
+) -> None:
+    """The senders' next messages are on the way meanwhile, but whoever waits comes first."""
+    load_at_once(monkeypatch)
+    senders, consumer = range(sender_count), sender_count
+    peers = [f"127.0.0.{number + 1}" for number in range(sender_count + 1)]
+
+    async def check() -> None:
+        async with fed_broker(tmp_path, SETTINGS | LARGER_FILES, inbox=True, peers=peers) as fed:
+            read = chunks_of([[plain_send(0, b"body")]], HeaderType.JSON)[0]
+
+            async def send() -> list[int]:
+                before = [len(fed.answers_to(number)) for number in senders]
+                for number in senders:
+                    fed.read(read, number)
+                await fed.end_turn()
+                return before
+
+            for _ in range(3):
+                await send()
+            dispatcher = fed.broker.context.store.dispatcher
+            if awaited:
+                end = fed.broker.context.store.max_offset_in_queue("T", 0)
+                fed.read(chunks_of([[waiting_pull(0, end)]], HeaderType.JSON)[0], consumer)
+                await fed.end_turn()
+            written: list[list[int]] = []
+            dispatch_group = dispatcher.dispatch_group
+
+            def noted(group: AppendGroup) -> None:
+                written.append([len(fed.answers_to(number)) for number in senders])
+                assert not fed.answers_to(consumer)
+                dispatch_group(group)
+
+            monkeypatch.setattr(dispatcher, "dispatch_group", noted)
+            before = await send()
+            after = [len(fed.answers_to(number)) for number in senders]
+            assert written == [before if awaited else after]
+            assert all(one < other for one, other in zip(before, after, strict=True))
+            assert bool(fed.answers_to(consumer)) == awaited
+
+    run_within(check(), 60)
+
+
+def test_what_is_in_the_log_comes_into_its_queues_whatever_goes_wrong_with_its_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_at_once(monkeypatch)
+
+    async def check() -> None:
+        async with fed_broker(tmp_path, SETTINGS | LARGER_FILES, inbox=True) as fed:
+            context = fed.broker.context
+            read = chunks_of([[plain_send(0, b"body")]], HeaderType.JSON)[0]
+            for _ in range(3):
+                fed.read(read)
+                await fed.end_turn()
+
+            def failing(*arguments: Any, **named: Any) -> None:
+                raise ZeroDivisionError
+
+            with monkeypatch.context() as patch:
+                patch.setattr(send_fast_path.SendFastPath, "_answer", failing)
+                fed.read(read)
+                await fed.end_turn()
+            assert context.store.max_offset_in_queue("T", 0) == 4
+            assert not context.store.dispatcher.has_waiting
+
+    run_within(check(), 60)
