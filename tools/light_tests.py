@@ -49,6 +49,16 @@ NEEDS: Final = (
         "numba",
     ),
     Need("tests/unit/offline/test_derive.py", None, "numba"),
+    Need(
+        "tests/unit/store/test_key_index.py",
+        "test_many_keys_that_a_full_disk_stops_leave_the_chains_as_they_were",
+        "numba",
+    ),
+    Need(
+        "tests/unit/store/test_space_ahead.py",
+        "test_what_is_written_by_system_calls_asks_for_no_pages",
+        "numba",
+    ),
     # It makes PySpark unfindable, and expects to hear of that rather than of PyArrow.
     Need(
         "tests/unit/cli/test_pipeline_commands.py",

@@ -1,7 +1,7 @@
 import datetime
 from random import Random
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,12 +10,14 @@ from flintmq.format.java import key_prefix_hash
 from flintmq.format.stored.index_file import HEADER_SIZE, SLOT_SIZE, file_size, key_text_hash
 from flintmq.store.append_group.group_keys import GroupKeys
 from flintmq.store.errors import DiskFullError, FlushFailedError
-from flintmq.store.recovery.bulk_records import SortedKeys
 from flintmq.store.views.key_index import IndexedMessage, KeyIndex
 from flintmq.store.views.key_index_file import STEP_ENTRIES, KeyIndexFile
 from flintmq.testing import ROOT, Fault, ManualClock, SimulatedFiles
 from tests.kits.store.spec_vectors import put_vectors
 from tests.kits.store.store_kit import STORE_MS, new_files, open_store
+
+if TYPE_CHECKING:
+    from flintmq.store.recovery.bulk_records import SortedKeys
 
 DIRECTORY = ROOT / "index"
 FOREVER = (0, 1 << 62)
@@ -180,8 +182,12 @@ def test_messages_before_the_one_that_found_no_space_are_in(
     assert entries_of(index) == [0, 0, 100, 200, 200, 300]
 
 
-def logged(first: int, *hashes: int) -> SortedKeys:
+def logged(first: int, *hashes: int) -> "SortedKeys":
     """Return one key for each of some records that follow each other."""
+    import numpy as np
+
+    from flintmq.store.recovery.bulk_records import SortedKeys
+
     offsets = np.arange(first, first + len(hashes), dtype=np.int64)
     return SortedKeys(np.array(hashes, np.int32), offsets, STORE_MS + 1000 * offsets)
 

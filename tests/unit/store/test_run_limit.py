@@ -13,7 +13,7 @@ from flintmq.store import run_limit
 from flintmq.store.append_group.sends import AppendGroup, Sends, SendTarget
 from flintmq.store.config import StoreConfig
 from flintmq.store.message_store import MessageStore
-from flintmq.store.results import WantedMessages
+from flintmq.store.read_cursor import ReadCursor
 from flintmq.store.views import key_index
 
 HOST: Final = bytes((127, 0, 0, 1, 0, 0, 0, 1))
@@ -165,7 +165,7 @@ def test_reads_do_not_run_a_dispatcher_that_goes_on_by_itself(
             assert result is not None
             with result:
                 assert len(result) == end == store.max_offset_in_queue("T", 0)
-            store.copy_messages([WantedMessages("T", 0, 0, 32)])
+            store.copy_messages(ReadCursor("T", 0), 0, 32)
             assert found(store, "first") == 1
         while store.dispatcher.waiting:
             inserts.next_run()

@@ -2,14 +2,12 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from flintmq.format.stored.consume_queue import UNIT, UNIT_SIZE
 from flintmq.format.stored.index_file import ENTRY_SIZE
 from flintmq.store.files.interface import MappedRegion
 from flintmq.store.files.local_files import LocalFiles
-from flintmq.store.recovery.bulk_records import SortedKeys
 from flintmq.store.views.consume_queue import RESERVE_STEP, ConsumeQueue
 from flintmq.store.views.key_index import IndexedMessage, KeyIndex
 from flintmq.store.views.key_index_file import GROWING_COUNT, KeyIndexFile
@@ -133,6 +131,10 @@ def test_what_is_written_by_system_calls_asks_for_no_pages(
     files: SimulatedFiles, space: Space
 ) -> None:
     """A thread wrote to the pages behind each table of a rebuild, and all was synced again."""
+    import numpy as np
+
+    from flintmq.store.recovery.bulk_records import SortedKeys
+
     queue, index = queue_of(files, space), index_of(files, space)
     add_unit(queue, 0)
     add_key(index, 0)
