@@ -13,15 +13,14 @@ from hypothesis import strategies as st
 from flintmq.format.stored.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_SIZE
 from flintmq.kernels.background_load import LoadOnDemand
 from flintmq.kernels.checked_access import checked_bytes_at, checked_copy, checked_loader
-from flintmq.kernels.queue_reads import NOT_CONTIGUOUS, READ_SIZE, copy_records, find_pieces
+from flintmq.kernels.queue_reads import NOT_CONTIGUOUS, copy_records, find_pieces
 from flintmq.store.message_store import MessageStore
 from flintmq.store.read_cursor import ReadCursor
 from flintmq.store.reading import store_reader as reading
 from flintmq.store.reading.cold_reads import KNOWN_S
-from flintmq.store.reading.compiled_copies import ALL_COPIED_SIZE_MAX
 from flintmq.store.reading.compiled_read import CompiledRead
 from flintmq.store.reading.contiguous_read import read_contiguous
-from flintmq.store.results import CopiedMessages, GetResult, WantedMessages
+from flintmq.store.results import CopiedMessages, GetResult
 from flintmq.store.views.queue_table import QueueTable
 from tests.kits.store.store_kit import batch, message, open_store, turn
 
@@ -55,6 +54,14 @@ def counted_stretches(taken: list[bool]) -> Iterator[None]:
 def use_engine(store: MessageStore, engine: CompiledRead | None) -> None:
     store.reader._engine = LoadOnDemand(CompiledRead, ask_count=0)
     store.reader._engine._loaded = engine
+
+
+def copy_of(
+    store: MessageStore, cursor: ReadCursor, offset: int, count: int
+) -> CopiedMessages | None:
+    """Return a copy that the next one does not write over."""
+    copied = store.copy_messages(cursor, offset, count)
+    return copied and copied._replace(pieces=(memoryview(b"".join(copied.pieces)),))
 
 
 def facts(result: GetResult | None) -> dict[str, Any]:
@@ -154,6 +161,7 @@ def test_a_stretch_is_what_a_read_record_by_record_brings(
     with open_store(**settings) as store:
         use_engine(store, engine)
         store.reader._hot_size = hot_size
+        store.reader._copy_sources = store.reader._copy_sources._replace(hot_size=hot_size)
         fill(store, filled)
         if spoiled is not None:
             spoil(store, *spoiled)
@@ -166,16 +174,11 @@ def test_a_stretch_is_what_a_read_record_by_record_brings(
             low, high = at_once["bounds"]
             assert (inside is not None) == (low <= offset < high)
             assert inside is None or facts(inside) == at_once
-            (copied,) = store.copy_messages([WantedMessages("T", queue_id, offset, count)])
+            copied = copy_of(store, ReadCursor("T", queue_id), offset, count)
             if copied is not None:
                 assert engine is not None
                 assert not at_once["slave"]
                 check_copy(copied, at_once)
-        # Together they are what each of them is alone.
-        wanted = [WantedMessages("T", queue_id, offset, count) for queue_id, offset, count in reads]
-        for one, copied in zip(wanted, store.copy_messages(wanted), strict=True):
-            if copied is not None:
-                check_copy(copied, one_by_one(store, *one[1:4]))
 
 
 def check_copy(copied: CopiedMessages, at_once: dict[str, Any]) -> None:
@@ -208,29 +211,23 @@ def test_plain_messages_are_copied_by_machine_code_alone() -> None:
     with open_store() as store:
         fill(store, [(number % 2, 7, 1) for number in range(20)])
         use_engine(store, None)
-        plain, absent = WantedMessages("T", 0, 2, 32), WantedMessages("T", 0, 10, 32)
-        assert store.copy_messages([plain]) == [None]
+        assert copy_of(store, ReadCursor("T", 0), 2, 32) is None
         use_engine(store, CompiledRead())
-        nothing, copied, again = store.copy_messages([absent, plain, plain])
-        assert nothing is None
+        assert copy_of(store, ReadCursor("T", 0), 10, 32) is None
+        copied, again = (copy_of(store, ReadCursor("T", 0), 2, 32) for _ in range(2))
         assert copied is not None
         assert again is not None
         assert (copied.message_count, copied.next_begin_offset, copied.max_offset) == (8, 10, 10)
         assert bytes(copied.pieces[0]) == bytes(again.pieces[0])
 
 
-def test_what_is_copied_together_has_a_bound() -> None:
-    """Pulls of a turn that ask for more are read one by one."""
+def test_what_is_copied_has_a_bound() -> None:
+    """Of what is larger, views cost less."""
     with open_store(commit_log_file_size=1 << 20, max_message_size=1 << 16) as store:
         use_engine(store, CompiledRead())
-        fill(store, [(0, 1500, 1)] * 32)
-        wanted = [WantedMessages("T", 0, 0, 32)] * 80
-        copies = store.copy_messages(wanted)
-        sizes = [0 if copied is None else copied.total_size for copied in copies]
-        assert sum(sizes) <= ALL_COPIED_SIZE_MAX < sum(sizes) + max(sizes)
         fill(store, [(1, 15000, 1)] * 20)
-        assert store.copy_messages([WantedMessages("T", 1, 0, 5)]) == [None]
-        assert store.copy_messages([WantedMessages("T", 1, 0, 4)]) != [None]
+        assert copy_of(store, ReadCursor("T", 1), 0, 5) is None
+        assert copy_of(store, ReadCursor("T", 1), 0, 4) is not None
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -255,16 +252,16 @@ def test_of_large_messages_as_many_are_read_at_once_as_fit(
 
 
 def test_copies_go_over_the_edge_of_log_files() -> None:
-    """Reads of one turn may lie in different files; one that lies in two is read one by one."""
+    """A reader goes on in the next file; a read that lies in two is read one by one."""
     with open_store(commit_log_file_size=4096) as store:
         use_engine(store, CompiledRead())
         fill(store, [(0, 300, 1)] * 40)
-        wanted = [WantedMessages("T", 0, offset, 2) for offset in range(38)]
-        copies = store.copy_messages(wanted)
-        assert 0 < sum(copied is None for copied in copies) < 10
-        for one, copied in zip(wanted, copies, strict=True):
-            if copied is not None:
-                check_copy(copied, one_by_one(store, *one[1:4]))
+        for cursors in ([ReadCursor("T", 0)] * 38, [ReadCursor("T", 0) for _ in range(38)]):
+            copies = [copy_of(store, one, offset, 2) for offset, one in enumerate(cursors)]
+            assert 0 < sum(copied is None for copied in copies) < 10
+            for offset, copied in enumerate(copies):
+                if copied is not None:
+                    check_copy(copied, one_by_one(store, 0, offset, 2))
 
 
 changes = st.one_of(
@@ -288,7 +285,7 @@ def test_a_reader_who_goes_on_gets_what_one_gets_who_looks_anew(
         transfer_count_in_memory_max=transfer_count_max,
     ) as store:
         use_engine(store, CompiledRead())
-        cursors = {0: ReadCursor(), 1: ReadCursor()}
+        cursors = [ReadCursor("T", queue_id) for queue_id in (0, 1, 2)]
         fill(store, [(0, 7, 4), (1, 7, 4)])
         for what, of_what in steps:
             if what == "put":
@@ -301,32 +298,25 @@ def test_a_reader_who_goes_on_gets_what_one_gets_who_looks_anew(
             elif what == "wait":
                 turn(store, int(KNOWN_S * 1000) + 1)
             else:
-                wanted = [WantedMessages("T", *one) for one in of_what]
-                anew = store.copy_messages(wanted)
-                expected = [None if one is None else copied_facts(one) for one in anew]
-                going_on = [one._replace(cursor=cursors[one.queue_id]) for one in wanted]
-                for _ in range(2):
-                    copies = store.copy_messages(going_on)
-                    assert [one and copied_facts(one) for one in copies] == expected
-
-
-def copied_facts(copied: CopiedMessages) -> tuple[object, ...]:
-    return (*copied._replace(pieces=()), b"".join(copied.pieces))
+                for queue_id, offset, count in of_what:
+                    anew = copy_of(store, ReadCursor("T", queue_id), offset, count)
+                    for _ in range(2):
+                        assert copy_of(store, cursors[queue_id], offset, count) == anew
 
 
 def test_a_reader_goes_on_without_looking_up_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without this the test above would hold for readers who always look anew."""
     with open_store() as store:
         use_engine(store, CompiledRead())
-        cursor = ReadCursor()
+        cursor = ReadCursor("T", 0)
         fill(store, [(0, 7, 4), (0, 7, 4)])
-        first = store.copy_messages([WantedMessages("T", 0, 0, 2, cursor)])
+        first = copy_of(store, cursor, 0, 2)
         monkeypatch.setattr(QueueTable, "get", None)
         for offset in (2, 4, 6, 0):
-            (copied,) = store.copy_messages([WantedMessages("T", 0, offset, 2, cursor)])
+            copied = copy_of(store, cursor, offset, 2)
             assert copied is not None
             assert copied.next_begin_offset == offset + 2
-        assert first != [None]
+        assert first is not None
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -406,12 +396,11 @@ def test_machine_code_reads_nothing_outside_of_what_it_was_given(
         found.append((number, pieces[: 1 + 2 * number].tolist() if number >= 0 else []))
     assert found[0] == found[1]
     copied = []
-    for copy in (checked(copy_records), copy_records):
+    copies: list[Callable[..., int]] = [checked(copy_records), copy_records]
+    for copy in copies:
         target = np.zeros(room, np.uint8)
         given = addressed(units, count, len(fuzzed), bytes(log), log_size, log_start)
-        reads = np.array([[*given, 0, 0]], np.int64)
-        copy(reads, lowest, 1 << 20, target)
-        copied.append((int(reads[0, READ_SIZE]), target.tobytes()))
+        copied.append((int(copy(*given, lowest, 1 << 20, target)), target.tobytes()))
     assert copied[0] == copied[1]
     number, (all_size, *ranges) = found[0][0], found[0][1] or [0]
     if number >= 0 and all_size <= room:
@@ -448,6 +437,6 @@ def checked(kernel: Callable[..., Any]) -> Callable[..., Any]:
         "copy_bytes": checked_copy,
         "bytes_at": checked_bytes_at,
     }
-    for name in {"_find_record", "_lies_below", "_copy_records"} & set(python.__code__.co_names):
+    for name in {"_find_record", "_lies_below"} & set(python.__code__.co_names):
         accesses[name] = checked(python.__globals__[name])
     return FunctionType(python.__code__, {**python.__globals__, **accesses})

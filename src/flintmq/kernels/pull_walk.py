@@ -7,10 +7,9 @@ the number of the request, the queue and the two offsets.
 from typing import Final, NamedTuple
 
 from flintmq.format.wire.frame import PREFIX_SIZE
-from flintmq.kernels.compiled import Bytes, Longs, kernel, load_int
+from flintmq.kernels.compiled import Bytes, kernel, load_int
 from flintmq.kernels.group_buffers import (
     SEND_BODY_AT,
-    SEND_HOST,
     SEND_IS_BINARY,
     SEND_OPAQUE,
     SEND_TARGET,
@@ -30,8 +29,6 @@ from flintmq.kernels.request_walk import (
 # the offsets have theirs in `request_walk`.
 PULL_NUMBER: Final = SEND_TARGET
 """The number of the known pull."""
-PULL_READ: Final = SEND_HOST
-"""The number of the read that brought it."""
 PULL_AT: Final = SEND_BODY_AT
 """How many bytes of its read stand before it."""
 PULL_OPAQUE: Final = SEND_OPAQUE
@@ -53,44 +50,33 @@ class KnownPullHeaders(NamedTuple):
 
 @kernel
 def walk_pulls(
-    data: Bytes,
-    read_ends: Longs,
-    known: KnownPullHeaders,
-    frame_size_max: int,
-    pulls: Table,
-    handled: Longs,
-) -> int:
-    """Cut known pulls from reads, which ``data`` has one behind the other; return how many.
+    data: Bytes, known: KnownPullHeaders, frame_size_max: int, pulls: Table
+) -> tuple[int, int]:
+    """Cut known pulls from the beginning of a read; return how many, and where they end.
 
-    ``pulls`` gets a row for each, ``handled`` how many bytes of each read were walked over.
+    ``pulls`` gets a row for each.
     """
     headers, pieces, piece_data, numbers = known
-    count = start = 0
-    for read in range(len(read_ends)):
-        end = read_ends[read]
-        at = start
-        kind = 0
-        while end - at >= PREFIX_SIZE and count < pulls.shape[0]:
-            next_at = end_of_frame(data, at, end, frame_size_max)
-            if next_at == NOT_WHOLE:
-                break
-            word = load_int(data, at + LENGTH_SIZE)
-            is_binary = word >> TYPE_SHIFT == 1
-            header_at = at + PREFIX_SIZE
-            header = (header_at, header_at + (word & HEADER_SIZE_MASK), is_binary)
-            kind = find_kind(data, header, kind, headers, pieces, piece_data, pulls, count)
-            if kind == NO_KIND:
-                break
-            queue_id = pulls[count, SEND_TARGET]
-            number = numbers[kind, queue_id] if queue_id < numbers.shape[1] else NO_PULL
-            if number == NO_PULL:
-                break
-            pulls[count, PULL_NUMBER] = number
-            pulls[count, PULL_READ] = read
-            pulls[count, PULL_AT] = at - start
-            pulls[count, PULL_IS_BINARY] = is_binary
-            count += 1
-            at = next_at
-        handled[read] = at - start
-        start = end
-    return count
+    end = len(data)
+    count = at = kind = 0
+    while end - at >= PREFIX_SIZE and count < pulls.shape[0]:
+        next_at = end_of_frame(data, at, end, frame_size_max)
+        if next_at == NOT_WHOLE:
+            break
+        word = load_int(data, at + LENGTH_SIZE)
+        is_binary = word >> TYPE_SHIFT == 1
+        header_at = at + PREFIX_SIZE
+        header = (header_at, header_at + (word & HEADER_SIZE_MASK), is_binary)
+        kind = find_kind(data, header, kind, headers, pieces, piece_data, pulls, count)
+        if kind == NO_KIND:
+            break
+        queue_id = pulls[count, SEND_TARGET]
+        number = numbers[kind, queue_id] if queue_id < numbers.shape[1] else NO_PULL
+        if number == NO_PULL:
+            break
+        pulls[count, PULL_NUMBER] = number
+        pulls[count, PULL_AT] = at
+        pulls[count, PULL_IS_BINARY] = is_binary
+        count += 1
+        at = next_at
+    return count, at

@@ -19,30 +19,9 @@ from flintmq.kernels.compiled import (
     load_int,
     load_long,
 )
-from flintmq.kernels.group_buffers import Table
 
 NOT_CONTIGUOUS: Final = -1
 """Some record has to be looked at by itself."""
-
-READ_UNITS: Final = 0
-"""The address of the first unit of a read."""
-READ_COUNT: Final = 1
-"""How many messages it brings."""
-READ_SEEN_COUNT: Final = 2
-"""How many units there are; one may be behind the last message."""
-READ_LOG: Final = 3
-"""The address of the log file that has the first message."""
-READ_LOG_SIZE: Final = 4
-"""How many bytes of the file can be read."""
-READ_LOG_START: Final = 5
-"""The offset of the file in the log."""
-READ_GIVEN_COUNT: Final = 6
-"""So many columns a kernel is given; it writes the others."""
-READ_AT: Final = 6
-"""Where the copies of the read begin."""
-READ_SIZE: Final = 7
-"""Their bytes, or NOT_CONTIGUOUS."""
-READ_COLUMN_COUNT: Final = 8
 
 
 @inlined
@@ -114,22 +93,28 @@ def find_pieces(
     return piece_count
 
 
-@inlined
-def _copy_records(
-    units: Bytes,
+@kernel
+def copy_records(
+    units_address: int,
     count: int,
     seen_count: int,
-    log: Bytes,
+    log_address: int,
+    log_size: int,
     log_start: int,
     lowest: int,
     size_max: int,
     target: Target,
-    at: int,
 ) -> int:
-    """Copy the records that ``count`` units lead to, to an index of ``target``.
+    """Copy the records that ``count`` units lead to, one behind the other; return their size.
 
-    Return how many bytes they have; NOT_CONTIGUOUS where `find_pieces` gives it.
+    Units and the log file of the first of them are given by where they are in memory, and by how
+    much of them may be looked at.  NOT_CONTIGUOUS where `find_pieces` gives it, and if ``target``
+    has no room for all.  Queues that are filled side by side have their records apart from each
+    other: to copy them costs less than a view of each.
     """
+    units = bytes_at(units_address, seen_count * UNIT_SIZE)
+    log = bytes_at(log_address, log_size)
+    size_max = min(size_max, len(target))
     total_size = 0
     if _lies_below(units, count, seen_count, lowest):
         total_size = NOT_CONTIGUOUS
@@ -140,36 +125,7 @@ def _copy_records(
         if position == NOT_CONTIGUOUS or size > size_max - total_size:
             total_size = NOT_CONTIGUOUS
         else:
-            copy_bytes(target, at + total_size, log, position, size)
+            copy_bytes(target, total_size, log, position, size)
             total_size += size
         number += 1
     return total_size
-
-
-@kernel
-def copy_records(reads: Table, lowest: int, size_max: int, target: Target) -> None:
-    """Copy the records of several reads, one behind the other.
-
-    Each read has a row: where its units and the log file of the first of them are in memory, and
-    how much of them may be looked at.  The row gets where in ``target`` its records are, and how
-    many bytes; NOT_CONTIGUOUS where `find_pieces` gives it, and if ``target`` has no room for
-    all.  Queues that are filled side by side have their records apart from each other: to copy them
-    costs less than a view of each.
-    """
-    at = 0
-    for number in range(reads.shape[0]):
-        seen_count = reads[number, READ_SEEN_COUNT]
-        size = _copy_records(
-            bytes_at(reads[number, READ_UNITS], seen_count * UNIT_SIZE),
-            reads[number, READ_COUNT],
-            seen_count,
-            bytes_at(reads[number, READ_LOG], reads[number, READ_LOG_SIZE]),
-            reads[number, READ_LOG_START],
-            lowest,
-            min(size_max, len(target) - at),
-            target,
-            at,
-        )
-        reads[number, READ_AT] = at
-        reads[number, READ_SIZE] = size
-        at += max(size, 0)

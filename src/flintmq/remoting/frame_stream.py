@@ -211,7 +211,9 @@ class FrameStream(asyncio.Protocol, ABC):
 
     def finish_read(self) -> None:
         """Write what the requests of a read have led to."""
-        self._uncork()
+        self._corked = False
+        if self._out:
+            self._write_out()
         if self._is_failed:
             self.close()
         if self._unhandled is None:

@@ -96,6 +96,13 @@ class ReadHandler(Protocol):
         """Whether it does so by now, and even a single request costs less that way."""
         ...
 
+    def take_at_once(self, connection: RequestSource, data: bytes) -> int:
+        """Handle requests at the beginning of a read that gain nothing from those of others.
+
+        Return how many bytes those were.
+        """
+        ...
+
     def take(self, reads: Sequence[tuple[RequestSource, bytes]]) -> Sequence[int]:
         """Handle requests at the beginnings of reads; return how many bytes of each those were.
 
@@ -180,6 +187,15 @@ class RequestTable(Mapping[int, RequestHandlers]):
         assert self._reads is not None
         assert self.admit is admit_all, "a gate that is not open to all sees every request"
         return self._reads.take(reads)
+
+    def take_at_once(self, connection: RequestSource, data: bytes) -> int:
+        """Have requests handled that gain nothing from those of other connections.
+
+        Return how many bytes of a read those at its beginning were.
+        """
+        assert self._reads is not None
+        assert self.admit is admit_all, "a gate that is not open to all sees every request"
+        return self._reads.take_at_once(connection, data)
 
     def handle(self, connection: RequestSource, request: ReceivedRequest) -> None:
         """Admit a request and have it handled; one that is not admitted is answered here."""

@@ -6,6 +6,9 @@ comes to its callbacks.  Then all requests are handled, those that can be gather
 connections, and the answers of each connection leave with one write.  Reads of peers that finish
 no frames come after all others (`flintmq.remoting.unfinished_reads`).
 
+Known pulls gain nothing from each other, so they are answered at once, unless something else was
+kept before them: what is sent may be what they or others wait for.
+
 Where only one connection is busy there is nothing to gather with: its reads are handled at once.
 """
 
@@ -139,26 +142,65 @@ class TurnInbox:
 
     def add(self, connection: ReadSource, data: bytes) -> None:
         """Keep what a read brought until all sockets were asked, or handle it now if it is calm."""
-        if not self._reads:
-            turns = self._owner.turns
-            if (
-                turns is not None
-                and not self._crowded_turns
-                and self._is_alone(connection, turns)
-                and len(data) < LARGE_READ_SIZE
-                and not self._unfinished
-            ):
+        if not self._reads and not self._unfinished:
+            if self._is_calm(connection, data):
                 self._active_wait.came(self._last_time)
-                if len(data) <= SMALL_READ_SIZE:
-                    self._handle_small(connection, data, turns)
-                else:
-                    self._handle_together([(connection, data)])
+                self._handle_alone(connection, data)
                 self._active_wait.answered()
                 return
+            if connection.pull_reads > 0 and len(data) <= SMALL_READ_SIZE:
+                data = self._take_at_once(connection, data)
+                if not data:
+                    return
+        if not self._reads:
             self._handle_later()
         self._reads.append((connection, data))
         if len(data) >= LARGE_READ_SIZE:
             self._pause(connection)
+
+    def _is_calm(self, connection: ReadSource, data: bytes) -> bool:
+        """Whether a read has nothing to wait for, since nobody else has had one just now."""
+        turns = self._owner.turns
+        return (
+            turns is not None
+            and not self._crowded_turns
+            and self._is_alone(connection, turns)
+            and len(data) < LARGE_READ_SIZE
+        )
+
+    def _handle_alone(self, connection: ReadSource, data: bytes) -> None:
+        """Handle a read that nothing has come with."""
+        if len(data) > SMALL_READ_SIZE:
+            self._handle_together([(connection, data)])
+            return
+        if connection.pull_reads > 0:
+            data = self._take_at_once(connection, data)
+        if data:
+            self._handle_small(connection, data)
+
+    def _take_at_once(self, connection: ReadSource, data: bytes) -> bytes:
+        """Have known pulls at the beginning of a read answered; return what is left of it."""
+        turns, requests = self._owner.turns, self._owner.requests
+        if connection.unknown_reads > 0 or not requests.takes_small_reads:
+            return data
+        if turns is not None and not turns.begin():
+            return data
+        whole = connection.open_read(data)
+        if whole is None:
+            return data
+        try:
+            size = requests.take_at_once(connection, whole)
+        except Exception:
+            logger.exception("requests could not be handled: peer=%s", connection.peer_text)
+            connection.abort()
+            return b""
+        if size < len(whole):
+            return whole[size:]
+        connection.has_finished_frame = True
+        connection.finish_read()
+        if turns is not None:
+            turns.end(requests.last_code)
+        return b""
 
     def _handle_later(self) -> None:
         if not self._is_scheduled:
@@ -191,7 +233,7 @@ class TurnInbox:
             self._last_source = None
         return is_alone
 
-    def _handle_small(self, connection: ReadSource, data: bytes, turns: FairTurns) -> None:
+    def _handle_small(self, connection: ReadSource, data: bytes) -> None:
         """Handle a read with a few requests that came alone; it goes the shortest way there is."""
         requests = self._owner.requests
         if connection.unknown_reads > 0:
@@ -201,7 +243,8 @@ class TurnInbox:
         if not requests.takes_small_reads:
             connection.handle_read(data)
             return
-        turns.begin()
+        if self._owner.turns is not None:
+            self._owner.turns.begin()
         rest: bytes | None = data
         if (whole := connection.open_read(data)) is not None:
             rest = self._take_known_of(connection, whole)
@@ -273,12 +316,12 @@ class TurnInbox:
 
     def _handle_in_parts(self, reads: list[tuple[ReadSource, bytes]]) -> None:
         """Handle reads, so many bytes of them together."""
-        if len(reads) == 1 and (turns := self._owner.turns) is not None:
+        if len(reads) == 1 and self._owner.turns is not None:
             ((connection, data),) = reads
             if len(data) <= SMALL_READ_SIZE:
                 # What has waited for a lost connection was told already.
                 if not connection.is_lost:
-                    self._handle_small(connection, data, turns)
+                    self._handle_small(connection, data)
                 return
         first = size = part_count = 0
         for number, (_, data) in enumerate(reads):

@@ -17,7 +17,7 @@ from flintmq.store.results import PutStatus
 from flintmq.store.upkeep.services import Service
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping
     from types import TracebackType
 
     from flintmq.format.stored.record import Record
@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     from flintmq.store.config import StoreConfig
     from flintmq.store.files.interface import Files
     from flintmq.store.files.mapped_file import Slice
+    from flintmq.store.read_cursor import ReadCursor
     from flintmq.store.reading.message_filter import MessageFilter
     from flintmq.store.reading.store_reader import QueryResult
     from flintmq.store.recovery.recovery_progress import RecoveryProgress
-    from flintmq.store.results import CopiedMessages, GetResult, PutResult, WantedMessages
+    from flintmq.store.results import CopiedMessages, GetResult, PutResult
     from flintmq.store.upkeep.queue_cleaning import ForgottenQueues, TopicsKnown
 
 logger = logging.getLogger(__name__)
@@ -306,15 +307,18 @@ class MessageStore:
             self.statistics.record_get(0, int((self.clock.monotonic() - began) * 1_000_000))
         return result
 
-    def copy_messages(self, wanted: Sequence[WantedMessages]) -> list[CopiedMessages | None]:
-        """Return copies of plain messages of queues, good until the next ones are asked for.
+    def copy_messages(
+        self, cursor: ReadCursor, offset: int, count_max: int
+    ) -> CopiedMessages | None:
+        """Return a copy of plain messages of a queue, good until the next one is asked for.
 
-        None for each where `get_messages` has to look for them.  Whoever uses a copy counts it.
+        None where `get_messages` has to look for them.  Whoever uses a copy counts it.
         """
-        self._catch_up()
+        if self.dispatcher.has_waiting:
+            self._catch_up()
         if self._closed or not self.flags.readable:
-            return [None] * len(wanted)
-        return self.reader.copy_existing(wanted)
+            return None
+        return self.reader.copy_existing(cursor, offset, count_max)
 
     def ends_at(self, topic: str, queue_id: int, offset: int) -> bool:
         """Return whether a queue has messages up to ``offset`` and none there.

@@ -9,7 +9,6 @@ from flintmq.format.message_id import encode_offset_id, encode_offset_ids
 from flintmq.format.stored.record_layout import IPV4
 from flintmq.model.steps import Steps
 from flintmq.store.files.mapped_file import MappedFile
-from flintmq.store.read_cursor import ReadCursor
 
 _RECORD_SIZE: Final = IPV4.pick("size")
 NAMED_COUNT_MAX: Final = 2048
@@ -150,17 +149,6 @@ class GetStatus(Enum):
     OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
     NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
-
-
-class WantedMessages(NamedTuple):
-    """Messages of a queue that somebody asks for."""
-
-    topic: str
-    queue_id: int
-    offset: int
-    count_max: int
-    cursor: ReadCursor | None = None
-    """What was looked up for the read before, and will be for the next one."""
 
 
 class CopiedMessages(NamedTuple):

@@ -97,6 +97,9 @@ class TakesAll:
         self.count += 1
         return [len(data) for _, data in reads]
 
+    def take_at_once(self, connection: RequestSource, data: bytes) -> int:
+        return self.take([(connection, data)])[0]
+
 
 @pytest.mark.parametrize("is_open", [False, True])
 async def test_only_a_gate_that_is_open_to_all_lets_requests_be_handled_unseen(

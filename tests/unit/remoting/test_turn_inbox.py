@@ -126,16 +126,22 @@ class Taking:
         self.read_count += len(reads)
         return [len(data) for _, data in reads]
 
+    def take_at_once(self, connection: RequestSource, data: bytes) -> int:
+        return self.take([(connection, data)])[0]
+
 
 @pytest.mark.parametrize("body", [b"small", bytes(2 * module.SMALL_READ_SIZE)])
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("turns", [False, True])
+@pytest.mark.parametrize("pull_reads", [0, 100])
 async def test_a_gate_that_is_not_open_to_all_sees_every_request(
-    body: bytes, count: int, turns: bool
+    body: bytes, count: int, turns: bool, pull_reads: int
 ) -> None:
-    """Whatever machine code could take by itself, alone or with reads of others."""
+    """Whatever machine code could take by itself, alone, at once or with reads of others."""
     taking, seen = Taking(), 0
     here = Here(count, turns=turns, reads=taking)
+    for connection in here.connections:
+        connection.pull_reads = pull_reads
 
     def admit(connection: RequestSource, request: ReceivedRequest) -> None:
         nonlocal seen
@@ -233,6 +239,9 @@ class Walking:
         self.walked = 0
         self._known = known
 
+    def take_at_once(self, connection: RequestSource, data: bytes) -> int:
+        return self.take([(connection, data)])[0]
+
     def take(self, reads: Sequence[tuple[RequestSource, bytes]]) -> Sequence[int]:
         self.offered.append([data for _, data in reads])
         handled = []
@@ -258,6 +267,84 @@ async def test_a_small_read_that_came_alone_is_handled_by_machine_code_that_is_r
     assert walking.walked == 2
     assert here.bulk.groups == [[b"b", b"a"]]
     assert here.written() == [[b"a", b"aba"]]
+
+
+def pulling(count: int, *, turns: bool = False) -> tuple[Here, Walking]:
+    """Return connections that pull, and who knows what they ask for."""
+    walking = Walking(b"pull")
+    here = Here(count, turns=turns, reads=walking)
+    for connection in here.connections:
+        connection.pull_reads = 100
+    return here, walking
+
+
+@pytest.mark.parametrize("turns", [False, True], ids=["crowded", "calm"])
+async def test_known_pulls_are_answered_at_once_while_nothing_else_has_come(turns: bool) -> None:
+    here, walking = pulling(3, turns=turns)
+    for number in range(3):
+        here.feed(number, b"pull", b"pull")
+    assert here.written() == [[b"pullpull"]] * 3
+    await asyncio.sleep(0)
+    assert here.written() == [[b"pullpull"]] * 3
+    assert len(walking.offered) == 3
+
+
+async def test_known_pulls_come_behind_what_others_have_sent_before() -> None:
+    here, walking = pulling(3)
+    here.connections[1].pull_reads = 0
+    here.feed(0, b"pull")
+    here.feed(1, b"send")
+    here.feed(2, b"pull")
+    assert here.written() == [[b"pull"], [], []]
+    await asyncio.sleep(0)
+    assert here.written() == [[b"pull"], [b"send"], [b"pull"]]
+    assert here.bulk.groups == [[b"send"]]
+    assert walking.walked == 2
+
+
+async def test_what_is_not_known_behind_a_pull_waits_with_its_answer_for_the_end_of_the_turn() -> (
+    None
+):
+    here, _ = pulling(2)
+    here.feed(0, b"pull", b"other", b"pull")
+    assert here.written() == [[], []]
+    await asyncio.sleep(0)
+    assert here.written() == [[b"pullotherpull"], []]
+    assert here.bulk.groups == [[b"other", b"pull"]]
+
+
+async def test_a_pull_in_two_reads_is_answered_with_the_second() -> None:
+    here, walking = pulling(2)
+    frame = encode_command(Command(code=CODE, body=b"pull"))
+    here.connections[0].data_received(frame + frame[:9])
+    await asyncio.sleep(0)
+    here.connections[0].data_received(frame[9:])
+    assert walking.walked == 2
+    assert b"".join(here.written()[0]) == b"pullpull"
+
+
+async def test_pulls_of_a_turn_that_has_no_time_left_wait_for_its_end() -> None:
+    here, walking = pulling(2, turns=True)
+    here.feed(0, b"pull")
+    here.feed(1, b"pull")
+    turns = here.connections[0]._turns
+    assert turns is not None
+    turns._turn_end = here.clock
+    here.feed(0, b"pull")
+    assert walking.walked == 2
+    await asyncio.sleep(0)
+    assert walking.walked == 3
+
+
+async def test_who_cannot_be_answered_at_once_is_closed_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    here, _ = pulling(2)
+    here.feed(0, b"fatal")
+    here.feed(1, b"pull")
+    assert [one.is_closing() for one in here.transports] == [True, False]
+    assert here.written() == [[], [b"pull"]]
+    assert "requests could not be handled" in caplog.text
 
 
 async def test_a_small_read_is_not_offered_to_machine_code_that_is_not_ready() -> None:

@@ -27,21 +27,22 @@ class KnownRequests:
         """Whether there is machine code by now, by which even a single request costs less."""
         return self._pulls.is_ready or (self._sends is not None and self._sends.is_ready)
 
+    def take_at_once(self, connection: RequestSource, data: bytes) -> int:
+        """Handle pulls at the beginning of a read; return how many bytes those were."""
+        return self._pulls.take(connection, data)
+
     def take(self, reads: Sequence[tuple[RequestSource, bytes]]) -> Sequence[int]:
         """Handle requests at the beginnings of reads; return how many bytes of each those were."""
-        if len(reads) == 1 and reads[0][0].pull_reads > 0:
-            taken = self._pulls.take(reads)
-            return taken if taken[0] or self._sends is None else self._sends.take(reads)
-        offered = [number for number, read in enumerate(reads) if read[0].pull_reads > 0]
-        if not offered:
-            return () if self._sends is None else self._sends.take(reads)
-        handled = [0] * len(reads)
-        taken = self._pulls.take([reads[number] for number in offered])
-        for number, size in zip(offered, taken, strict=True):
-            handled[number] = size
+        handled = [
+            self._pulls.take(connection, data) if connection.pull_reads > 0 else 0
+            for connection, data in reads
+        ]
+        if self._sends is None:
+            return handled
         left = [number for number, size in enumerate(handled) if not size]
-        if left and self._sends is not None:
-            taken = self._sends.take([reads[number] for number in left])
-            for number, size in zip(left, taken, strict=False):
-                handled[number] = size
+        if len(left) == len(reads):
+            return self._sends.take(reads)
+        taken = self._sends.take([reads[number] for number in left]) if left else ()
+        for number, size in zip(left, taken, strict=False):
+            handled[number] = size
         return handled

@@ -7,8 +7,7 @@ goes the ordinary way, and is learned there.
 
 from __future__ import annotations
 
-from itertools import accumulate
-from operator import itemgetter
+import struct
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import numpy as np
@@ -23,7 +22,6 @@ from flintmq.kernels.pull_walk import (
     PULL_IS_BINARY,
     PULL_NUMBER,
     PULL_OPAQUE,
-    PULL_READ,
     KnownPullHeaders,
     walk_pulls,
 )
@@ -37,8 +35,6 @@ from flintmq.kernels.request_walk import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from flintmq.broker.pulling.known_pull import KnownPull
     from flintmq.format.wire.frame import HeaderType
 
@@ -56,26 +52,16 @@ _SLOTS: Final = {
 PULL_SLOTS: Final = SlotNames(_SLOTS, frozenset(_SLOTS.values()))
 """In what pulls of one kind differ."""
 
-_TAKEN: Final = itemgetter(
-    PULL_NUMBER,
-    PULL_READ,
-    PULL_AT,
-    PULL_OPAQUE,
-    PULL_IS_BINARY,
-    PULL_QUEUE_OFFSET,
-    PULL_COMMIT_OFFSET,
-)
-"""Takes of a row of the table what makes a `WalkedPull`, the number of its pull first."""
+_ROW: Final = struct.Struct(f"{SEND_COLUMN_COUNT}q")
+"""A row of the table of pulls."""
 
 
 class WalkedPull(NamedTuple):
     """A pull that a walk has found."""
 
     known: KnownPull
-    read: int
-    """The number of the read that brought it."""
     at: int
-    """How many bytes of the read stand before it."""
+    """How many bytes of its read stand before it."""
     opaque: int
     is_binary: bool
     queue_offset: int
@@ -92,11 +78,10 @@ class CompiledPulls:
         """The number of the pull of a known header and queue."""
         self._has_changed = True
         self._table = np.empty((WALKED_PULLS_MAX, SEND_COLUMN_COUNT), np.int64)
-        self._columns = np.empty((2, 1), np.int64)
-        """Where walks over so many reads find their ends, and write how much they have handled."""
+        self._rows = self._table.data.cast("B")
         self._known = self._tables()
         # Loaded, or compiled where it never was.
-        self.walk([b"\0" * 16])
+        self.walk(b"\0" * 16)
 
     @property
     def has_room(self) -> bool:
@@ -154,27 +139,24 @@ class CompiledPulls:
         # Machine code looks at a plain tuple in half the time.
         return cast(KnownPullHeaders, tuple(known))
 
-    def walk(self, reads: Sequence[bytes]) -> tuple[list[WalkedPull], list[int]]:
-        """Cut known pulls from the beginnings of reads.
-
-        Return them, and how many bytes of each read that was.
-        """
+    def walk(self, data: bytes) -> tuple[list[WalkedPull], int]:
+        """Cut known pulls from the beginning of a read; return them, and where they end."""
         if self._has_changed:
             self._known = self._tables()
-        ends, handled = self._columns
-        if len(ends) != len(reads):
-            ends, handled = self._columns = np.empty((2, len(reads)), np.int64)
-        if len(reads) == 1:
-            data, ends[0] = reads[0], len(reads[0])
-        else:
-            data, ends[:] = b"".join(reads), list(accumulate(map(len, reads)))
-        count = walk_pulls(
-            np.frombuffer(data, np.uint8), ends, self._known, FRAME_SIZE_MAX, self._table, handled
+        count, end = walk_pulls(
+            np.frombuffer(data, np.uint8), self._known, FRAME_SIZE_MAX, self._table
         )
-        pulls = self._pulls
-        found = [
+        found = []
+        for number in range(count):
+            row = _ROW.unpack_from(self._rows, number * _ROW.size)
+            pull = (
+                self._pulls[row[PULL_NUMBER]],
+                row[PULL_AT],
+                row[PULL_OPAQUE],
+                row[PULL_IS_BINARY],
+                row[PULL_QUEUE_OFFSET],
+                row[PULL_COMMIT_OFFSET],
+            )
             # NamedTuple's own constructor takes twice the time of the tuple's.
-            tuple.__new__(WalkedPull, (pulls[number], *rest))
-            for number, *rest in map(_TAKEN, self._table[:count].tolist())
-        ]
-        return found, handled.tolist()
+            found.append(tuple.__new__(WalkedPull, pull))
+        return found, end

@@ -37,13 +37,13 @@ from flintmq.kernels.background_load import LoadOnDemand
 from flintmq.remoting import RefusedError
 from flintmq.remoting.processors import send_answer
 from flintmq.store.read_cursor import ReadCursor
-from flintmq.store.results import GetStatus, WantedMessages
+from flintmq.store.results import GetStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from flintmq.broker.context import BrokerContext
-    from flintmq.broker.pulling.compiled_pulls import CompiledPulls, WalkedPull
+    from flintmq.broker.pulling.compiled_pulls import CompiledPulls
     from flintmq.model.subscription import Subscription
     from flintmq.remoting import Answer, ReceivedRequest
     from flintmq.remoting.request_table import RequestSource
@@ -175,51 +175,49 @@ class PullFastPath:
         """Whether `take` has machine code, by which even a single pull costs less."""
         return self._compiled.loaded is not None
 
-    def take(self, reads: Sequence[tuple[RequestSource, bytes]]) -> Sequence[int]:
-        """Answer pulls of known headers at the beginnings of reads.
+    def take(self, connection: RequestSource, data: bytes) -> int:
+        """Answer pulls of known headers at the beginning of a read; return how many bytes it was.
 
-        Return how many bytes of each read those were.  At a pull that is not plain after all the
-        rest of its read is left to `gather`.
+        At a pull that is not plain after all the rest of the read is left to `gather`.
         """
-        compiled = self._compiled.loaded
+        compiled, context = self._compiled.loaded, self._context
         self._forget_if_changed()
         if compiled is None or compiled.is_empty:
-            return [0] * len(reads)
-        pulls, handled = compiled.walk([data for _, data in reads])
-        copies, micros = self._copy(pulls)
-        context = self._context
-        stopped_read, size_left, found_count = -1, ANSWERED_SIZE_MAX, 0
-        for pull, copied in zip(pulls, copies, strict=True):
-            known, read, at, opaque, is_binary, offset, commit_offset = pull
-            if read == stopped_read:
-                continue
-            connection = reads[read][0]
-            size, is_held = 0, False
+            return 0
+        if context.store.dispatcher.has_waiting:
+            # What the reads below would enter into their queues may be what others wait for.
+            context.dispatch()
+        pulls, end = compiled.walk(data)
+        found_count, size_left = 0, ANSWERED_SIZE_MAX
+        for known, at, opaque, is_binary, offset, commit_offset in pulls:
             if (
-                size_left > 0
-                and connection.has_room
-                and (not known.is_registered or self._is_still_registered(known))
+                size_left <= 0
+                or not connection.has_room
+                or (known.is_registered and not self._is_still_registered(known))
             ):
-                if copied is not None:
-                    size = self._answer_copied(
-                        known, connection, opaque, copied, micros, is_binary=is_binary
-                    )
-                    found_count += size > 0
-                elif is_binary or not (is_held := self._hold(known, connection, opaque, offset)):
-                    size = self._answer(known, connection, opaque, offset, is_binary=is_binary)
-            if not size and not is_held:
-                handled[read], stopped_read = at, read
+                end = at
+                break
+            copied, micros = self._copy(known, offset)
+            if copied is not None:
+                size = self._answer_copied(
+                    known, connection, opaque, copied, micros, is_binary=is_binary
+                )
+                found_count += size > 0
+            elif not is_binary and self._hold(known, connection, opaque, offset):
                 continue
+            else:
+                size = self._answer(known, connection, opaque, offset, is_binary=is_binary)
+            if not size:
+                end = at
+                break
             if known.commits:
                 context.offsets.commit(known.group, known.topic, known.queue_id, commit_offset)
-            if size:
-                context.fetched.note(known.group, known.topic, known.queue_id, offset)
-                size_left -= size
+            context.fetched.note(known.group, known.topic, known.queue_id, offset)
+            size_left -= size
         if found_count:
             context.latencies.note(_PULL, _SUCCESS, context.latencies.began, found_count)
-        for (connection, _), size in zip(reads, handled, strict=True):
-            connection.pull_reads = OFFERED_READS if size else connection.pull_reads - 1
-        return handled
+        connection.pull_reads = OFFERED_READS if end else connection.pull_reads - 1
+        return end
 
     def finish(self) -> None:
         """Do nothing: every pull was answered when it came."""
@@ -282,7 +280,7 @@ class PullFastPath:
             held_size=PULL_SIZE + len(header.subscription or ""),
             is_registered=is_registered,
             got_queue=GotQueue(header.topic, header.consumer_group, header.queue_id),
-            cursor=ReadCursor(),
+            cursor=ReadCursor(header.topic, header.queue_id),
             message_model=None if group is None else group.message_model,
         )
         if _text_length(kind, admitted.subscription) <= KNOWN_TEXT_LENGTH_MAX:
@@ -345,20 +343,18 @@ class PullFastPath:
             context.latencies.note(_PULL, code, context.latencies.began)
         return len(head) + result.total_size
 
-    def _copy(self, pulls: Sequence[WalkedPull]) -> tuple[list[CopiedMessages | None], int]:
-        """Return copies of what pulls ask for, by machine code, and how long one of them took.
+    def _copy(self, known: KnownPull, offset: int) -> tuple[CopiedMessages | None, int]:
+        """Return a copy of what a pull asks for, by machine code, and how long that took.
 
-        None for what is not plain, is filtered, or is not there; the time is in microseconds.
+        The time is in microseconds.  None for what is not plain, is filtered, or is not there.
         """
-        context, now = self._context, self._context.clock.monotonic
-        if not pulls:
-            return [], 0
-        if len(pulls) == 1 and self._waits_at(pulls[0].known, pulls[0].queue_offset):
-            return [None], 0
+        context = self._context
+        if known.admitted.message_filter is not None:
+            return None, 0
+        now = context.clock.monotonic
         began = now()
-        wanted = [_wanted(known, offset) for known, _, _, _, _, offset, _ in pulls]
-        copies = context.store.copy_messages(wanted)
-        return copies, int((now() - began) * 1_000_000 / len(pulls))
+        copied = context.store.copy_messages(known.cursor, offset, known.count_max)
+        return copied, int((now() - began) * 1_000_000)
 
     def _answer_copied(
         self,
@@ -391,12 +387,7 @@ class PullFastPath:
         self, known: KnownPull, connection: RequestSource, held: HeldRequest, offset: int
     ) -> bool:
         """Answer a pull that has waited; False if it is not plain any more."""
-        copied, micros = None, 0
-        if self._compiled.loaded is not None and known.admitted.message_filter is None:
-            now = self._context.clock.monotonic
-            began = now()
-            (copied,) = self._context.store.copy_messages((_wanted(known, offset),))
-            micros = int((now() - began) * 1_000_000)
+        copied, micros = (None, 0) if self._compiled.loaded is None else self._copy(known, offset)
         if copied is None:
             return self._answer(known, connection, held.opaque, offset, held=held) > 0
         size = self._answer_copied(known, connection, held.opaque, copied, micros, is_binary=False)
@@ -450,15 +441,6 @@ class PullFastPath:
         answer = self._read_after_all(PullMessageRequest.decode(fields))
         self._note_held(request, answer.code)
         send_answer(connection, Command(code=_PULL, opaque=request.opaque), answer)
-
-
-def _wanted(known: KnownPull, offset: int) -> WantedMessages:
-    """Return what a pull asks for; what is filtered is read one by one, so none of it is copied."""
-    count_max = known.count_max if known.admitted.message_filter is None else 0
-    # NamedTuple's own constructor takes twice the time of the tuple's.
-    return tuple.__new__(
-        WantedMessages, (known.topic, known.queue_id, offset, count_max, known.cursor)
-    )
 
 
 def _are_digits(one: str, other: str) -> bool:

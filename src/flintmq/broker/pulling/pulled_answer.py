@@ -32,9 +32,6 @@ _NAMES: Final = tuple(
 )
 _EXT_FORM: Final = "{" + ",".join(f'"{name}":"%d"' for name in _NAMES) + "}"
 
-_header_form: Final = functools.cache(functools.partial(answer_header_form, ext_form=_EXT_FORM))
-"""Gives the header of an answer by code and remark, of which there are few."""
-
 _SIZE: Final = struct.Struct(">i")
 _BINARY_OPAQUE_AT: Final = 5
 _SIZES: Final = tuple(map(_SIZE.pack, range(24)))
@@ -60,9 +57,8 @@ def encode_pulled_head(
     next_offset, least, end = result.next_begin_offset, result.min_offset, result.max_offset
     if not is_binary:
         numbers = suggested_broker_id, next_offset, least, end, opaque
-        header = _header_form(code=code, remark=remark) % numbers
-        prefix = encode_json_prefix(len(header), result.total_size, FRAME_SIZE_MAX)
-        return prefix + header
+        header = _json_form(code, remark) % numbers
+        return encode_json_prefix(len(header), result.total_size, FRAME_SIZE_MAX) + header
     one, two = b"%d" % suggested_broker_id, b"%d" % next_offset
     three, four = b"%d" % least, b"%d" % end
     ext = b"".join(
@@ -80,6 +76,12 @@ def encode_pulled_head(
         frame_size_max=FRAME_SIZE_MAX,
     )
     return prefix + header
+
+
+@functools.cache
+def _json_form(code: int, remark: str) -> bytes:
+    """Return the header of answers, of which there are few kinds."""
+    return answer_header_form(code=code, remark=remark, ext_form=_EXT_FORM)
 
 
 @functools.cache

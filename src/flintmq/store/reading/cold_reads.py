@@ -138,7 +138,12 @@ class ColdReads:
     @property
     def hot_from(self) -> int:
         """From where on the log is taken to be in memory."""
-        return max(self._written_from, self._log.readable_end - RECENT_SIZE)
+        return self.hot_below(self._log.readable_end)
+
+    def hot_below(self, readable_end: int) -> int:
+        """Return the same where the log can be read up to an offset."""
+        recent = readable_end - RECENT_SIZE
+        return recent if recent > self._written_from else self._written_from
 
     def known_around(self, file: MappedFile, position: int) -> ResidentRange:
         """Return what is known to be in memory around a position, without asking anybody."""

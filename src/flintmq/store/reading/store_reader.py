@@ -17,6 +17,7 @@ from flintmq.store.config import BrokerRole
 from flintmq.store.files.interface import is_safe_name
 from flintmq.store.reading.cold_reads import ColdReads
 from flintmq.store.reading.contiguous_read import read_claim, read_contiguous
+from flintmq.store.reading.copy_sources import COPIED_SIZE_MAX, CopySources
 from flintmq.store.reading.held_log import HeldLog, TransferLimits
 from flintmq.store.reading.message_filter import SCAN_COUNT_MAX
 from flintmq.store.reading.read_engines import read_loader
@@ -24,15 +25,16 @@ from flintmq.store.reading.time_search import nearest_offset
 from flintmq.store.results import GetResult, GetStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from flintmq.model.steps import Steps
     from flintmq.store.config import StoreConfig
     from flintmq.store.files.mapped_file import Slice
     from flintmq.store.log.commit_log import CommitLog
+    from flintmq.store.read_cursor import ReadCursor
     from flintmq.store.reading.cold_reads import ColdRange
     from flintmq.store.reading.message_filter import MessageFilter
-    from flintmq.store.results import CopiedMessages, WantedMessages
+    from flintmq.store.results import CopiedMessages
     from flintmq.store.views.key_index import KeyIndex
     from flintmq.store.views.queue_table import QueueTable, StoredQueue
 
@@ -88,7 +90,7 @@ class StoreReader:
         self._index = index
         self.cold_reads = ColdReads(config, log)
         self._engine = read_loader(machine_code=config.machine_code)
-        self._hot_size = physical_memory() * config.memory_ratio // 100
+        self._use_limits(config)
         self._keeps_offset = (
             config.broker_role is BrokerRole.SLAVE and not config.offset_check_in_slave
         )
@@ -96,8 +98,19 @@ class StoreReader:
     def reconfigure(self, config: StoreConfig) -> None:
         """Use other limits from now on."""
         self._config = config
-        self._hot_size = physical_memory() * config.memory_ratio // 100
+        self._use_limits(config)
         self.cold_reads.reconfigure(config)
+
+    def _use_limits(self, config: StoreConfig) -> None:
+        self._hot_size = physical_memory() * config.memory_ratio // 100
+        self._copy_sources = CopySources(
+            self._queues,
+            self._log,
+            self.cold_reads,
+            self._hot_size,
+            config.transfer_count_in_memory_max,
+            min(config.transfer_bytes_in_memory_max, COPIED_SIZE_MAX),
+        )
 
     # -- messages of a queue -----------------------------------------------------------------
 
@@ -174,22 +187,17 @@ class StoreReader:
                 return found
         return self._read_from(queue, offset, count_max, message_filter, least, end, only_resident)
 
-    def copy_existing(self, wanted: Sequence[WantedMessages]) -> list[CopiedMessages | None]:
-        """Return copies of plain messages of queues, by machine code, good until the next ones.
+    def copy_existing(
+        self, cursor: ReadCursor, offset: int, count_max: int
+    ) -> CopiedMessages | None:
+        """Return a copy of plain messages of a queue, by machine code, good until the next one.
 
-        None for each where `get_existing` has to say what is there, if anything.
+        None where `get_existing` has to say what is there, if anything.
         """
         engine = self._engine.loaded
         if engine is None or self._config.enable_lmq:
-            return [None] * len(wanted)
-        return engine.copies.copy(
-            wanted,
-            queues=self._queues,
-            config=self._config,
-            log=self._log,
-            hot_size=self._hot_size,
-            cold_reads=self.cold_reads,
-        )
+            return None
+        return engine.copies.copy(cursor, offset, count_max, self._copy_sources)
 
     def cold_ranges(
         self,
