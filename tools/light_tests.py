@@ -40,6 +40,7 @@ NEEDS: Final = (
     Need("tests/property/test_bulk_tools.py", None, "numba"),
     Need("tests/property/test_checked_kernels.py", None, "numba"),
     Need("tests/property/test_contiguous_read.py", None, "numba"),
+    Need("tests/property/test_pulled_heads.py", None, "numba"),
     Need("tests/property/test_two_engines.py", None, "pyspark"),
     Need("tests/property/test_send_fast_path.py", None, "numba"),
     Need("tests/property/test_walked_pulls.py", None, "numba"),

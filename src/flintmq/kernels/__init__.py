@@ -18,6 +18,7 @@ __all__ = [
     "plain_properties",
     "properties",
     "pull_walk",
+    "pulled_heads",
     "queue_numbers",
     "queue_reads",
     "queue_units",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from flintmq.format.stored.record import Record
+    from flintmq.kernels.compiled import Target
     from flintmq.model.message import PutMessage
     from flintmq.model.steps import Steps
     from flintmq.store.append_group.sends import AppendGroup, AppendPosition, Sends
@@ -308,9 +309,9 @@ class MessageStore:
         return result
 
     def copy_messages(
-        self, cursor: ReadCursor, offset: int, count_max: int
+        self, cursor: ReadCursor, offset: int, count_max: int, target: Target
     ) -> CopiedMessages | None:
-        """Return a copy of plain messages of a queue, good until the next one is asked for.
+        """Copy plain messages of a queue, not more than fit, to the beginning of ``target``.
 
         None where `get_messages` has to look for them.  Whoever uses a copy counts it.
         """
@@ -318,7 +319,7 @@ class MessageStore:
             self._catch_up()
         if self._closed or not self.flags.readable:
             return None
-        return self.reader.copy_existing(cursor, offset, count_max)
+        return self.reader.copy_existing(cursor, offset, count_max, target)
 
     def ends_at(self, topic: str, queue_id: int, offset: int) -> bool:
         """Return whether a queue has messages up to ``offset`` and none there.

@@ -152,11 +152,10 @@ class GetStatus(Enum):
 
 
 class CopiedMessages(NamedTuple):
-    """Messages of one queue that were copied; the copy is good until others are copied."""
+    """Messages of one queue that were copied to where the caller wanted them."""
 
     message_count: int
     total_size: int
-    pieces: tuple[memoryview, ...]
     next_begin_offset: int
     min_offset: int
     max_offset: int

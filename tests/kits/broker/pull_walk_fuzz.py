@@ -19,6 +19,7 @@ from flintmq.format.wire.command import Command, encode_command
 from flintmq.format.wire.frame import FrameDecoder, HeaderType
 from flintmq.model import GroupConfig
 from flintmq.store.read_cursor import ReadCursor
+from flintmq.store.results import CopiedMessages
 from tests.kits.broker.walk_fuzz import mutated
 
 OFFSETS: Final = ("0", "7", "007", "9" * 18, "9" * 19, "-1", "", "x", " 1")
@@ -73,8 +74,11 @@ def outcome(seed: int, rounds: int) -> str:
                 pulls.learn(frame.header_type, frame.header, known)
         walked, end = pulls.walk(mutated(dice, b"".join(wire)))
         walked_count += len(walked)
-        seen = [(one.known.queue_id, *one[1:]) for one in walked]
-        digest.update(repr((seen, end)).encode())
+        for pull in walked:
+            number, offset, _, commit_offset, opaque, notation = pull
+            digest.update(repr((pulls.pulls[number].queue_id, pull, end)).encode())
+            copied = CopiedMessages(1, len(wire), commit_offset, -offset, offset)
+            digest.update(pulls.answers.frame_of(copied, opaque, number, is_binary=notation != 0))
         if not pulls.has_room:
             pulls.forget()
     return f"{walked_count} {digest.hexdigest()}"

@@ -8,10 +8,11 @@ goes the ordinary way, and is learned there.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import numpy as np
 
+from flintmq.broker.pulling.copied_answers import CopiedAnswers
 from flintmq.broker.sending.known_headers import HeaderPiece, SlotNames, header_pieces
 from flintmq.format.wire.frame import FRAME_SIZE_MAX
 from flintmq.kernels.compiled import as_bytes
@@ -52,20 +53,26 @@ _SLOTS: Final = {
 PULL_SLOTS: Final = SlotNames(_SLOTS, frozenset(_SLOTS.values()))
 """In what pulls of one kind differ."""
 
-_ROW: Final = struct.Struct(f"{SEND_COLUMN_COUNT}q")
-"""A row of the table of pulls."""
+_PICKED: Final = (
+    PULL_NUMBER,
+    PULL_QUEUE_OFFSET,
+    PULL_AT,
+    PULL_COMMIT_OFFSET,
+    PULL_OPAQUE,
+    PULL_IS_BINARY,
+)
+"""The columns of a row that make a `WalkedPull`, in their order."""
+_ROW: Final = struct.Struct(
+    "".join("q" if column in _PICKED else "8x" for column in range(SEND_COLUMN_COUNT))
+)
+assert list(_PICKED) == sorted(_PICKED), "a row is picked from its beginning on"
 
+WalkedPull: TypeAlias = tuple[int, int, int, int, int, int]
+"""A pull that a walk has found.
 
-class WalkedPull(NamedTuple):
-    """A pull that a walk has found."""
-
-    known: KnownPull
-    at: int
-    """How many bytes of its read stand before it."""
-    opaque: int
-    is_binary: bool
-    queue_offset: int
-    commit_offset: int
+It is the number of the known pull, the offset that is asked for, how many bytes of the read stand
+before it, the offset to commit, the opaque number, and whether the header is binary.
+"""
 
 
 class CompiledPulls:
@@ -73,10 +80,12 @@ class CompiledPulls:
 
     def __init__(self) -> None:
         self._headers: dict[tuple[HeaderPiece, ...], int] = {}
-        self._pulls: list[KnownPull] = []
+        self.pulls: list[KnownPull] = []
+        """By their numbers."""
         self._pull_of: dict[tuple[int, int], int] = {}
         """The number of the pull of a known header and queue."""
         self._has_changed = True
+        self.answers = CopiedAnswers()
         self._table = np.empty((WALKED_PULLS_MAX, SEND_COLUMN_COUNT), np.int64)
         self._rows = self._table.data.cast("B")
         self._known = self._tables()
@@ -86,17 +95,17 @@ class CompiledPulls:
     @property
     def has_room(self) -> bool:
         """Whether more can be learned."""
-        return len(self._headers) < KNOWN_HEADERS_MAX and len(self._pulls) < KNOWN_PULLS_MAX
+        return len(self._headers) < KNOWN_HEADERS_MAX and len(self.pulls) < KNOWN_PULLS_MAX
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing was learned, so that no pull can be recognised."""
-        return not self._pulls
+        return not self.pulls
 
     def forget(self) -> None:
         """Forget all headers: what their admission depends on has changed."""
         self._headers.clear()
-        self._pulls.clear()
+        self.pulls.clear()
         self._pull_of.clear()
         self._has_changed = True
 
@@ -110,9 +119,9 @@ class CompiledPulls:
         # The pieces of the two notations are never the same: one begins with a brace.
         number = self._headers.setdefault(pieces, len(self._headers))
         place = number, known.queue_id
-        if place not in self._pull_of or self._pulls[self._pull_of[place]] is not known:
-            self._pull_of[place] = len(self._pulls)
-            self._pulls.append(known)
+        if place not in self._pull_of or self.pulls[self._pull_of[place]] is not known:
+            self._pull_of[place] = len(self.pulls)
+            self.pulls.append(known)
             self._has_changed = True
 
     def _tables(self) -> KnownPullHeaders:
@@ -146,17 +155,4 @@ class CompiledPulls:
         count, end = walk_pulls(
             np.frombuffer(data, np.uint8), self._known, FRAME_SIZE_MAX, self._table
         )
-        found = []
-        for number in range(count):
-            row = _ROW.unpack_from(self._rows, number * _ROW.size)
-            pull = (
-                self._pulls[row[PULL_NUMBER]],
-                row[PULL_AT],
-                row[PULL_OPAQUE],
-                row[PULL_IS_BINARY],
-                row[PULL_QUEUE_OFFSET],
-                row[PULL_COMMIT_OFFSET],
-            )
-            # NamedTuple's own constructor takes twice the time of the tuple's.
-            found.append(tuple.__new__(WalkedPull, pull))
-        return found, end
+        return [_ROW.unpack_from(self._rows, row * _ROW.size) for row in range(count)], end

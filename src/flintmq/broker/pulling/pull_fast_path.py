@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from flintmq.model.subscription import Subscription
     from flintmq.remoting import Answer, ReceivedRequest
     from flintmq.remoting.request_table import RequestSource
-    from flintmq.store.results import CopiedMessages
 
 KNOWN_PULL_COUNT_MAX: Final = 8192
 """Kinds of pulls that are remembered; clients can make up as many as they like."""
@@ -189,31 +188,28 @@ class PullFastPath:
             context.dispatch()
         pulls, end = compiled.walk(data)
         found_count, size_left = 0, ANSWERED_SIZE_MAX
-        for known, at, opaque, is_binary, offset, commit_offset in pulls:
+        for number, offset, at, commit_offset, opaque, notation in pulls:
+            known, is_binary, is_held, size = compiled.pulls[number], notation != 0, False, 0
             if (
-                size_left <= 0
-                or not connection.has_room
-                or (known.is_registered and not self._is_still_registered(known))
+                size_left > 0
+                and connection.has_room
+                and (not known.is_registered or self._is_still_registered(known))
             ):
-                end = at
-                break
-            copied, micros = self._copy(known, offset)
-            if copied is not None:
                 size = self._answer_copied(
-                    known, connection, opaque, copied, micros, is_binary=is_binary
+                    compiled, known, connection, opaque, offset, is_binary=is_binary
                 )
-                found_count += size > 0
-            elif not is_binary and self._hold(known, connection, opaque, offset):
-                continue
-            else:
-                size = self._answer(known, connection, opaque, offset, is_binary=is_binary)
-            if not size:
+                if size:
+                    found_count += 1
+                elif is_binary or not (is_held := self._hold(known, connection, opaque, offset)):
+                    size = self._answer(known, connection, opaque, offset, is_binary=is_binary)
+            if not size and not is_held:
                 end = at
                 break
             if known.commits:
                 context.offsets.commit(known.group, known.topic, known.queue_id, commit_offset)
-            context.fetched.note(known.group, known.topic, known.queue_id, offset)
-            size_left -= size
+            if size:
+                context.fetched.note(known.group, known.topic, known.queue_id, offset)
+                size_left -= size
         if found_count:
             context.latencies.note(_PULL, _SUCCESS, context.latencies.began, found_count)
         connection.pull_reads = OFFERED_READS if end else connection.pull_reads - 1
@@ -343,57 +339,51 @@ class PullFastPath:
             context.latencies.note(_PULL, code, context.latencies.began)
         return len(head) + result.total_size
 
-    def _copy(self, known: KnownPull, offset: int) -> tuple[CopiedMessages | None, int]:
-        """Return a copy of what a pull asks for, by machine code, and how long that took.
-
-        The time is in microseconds.  None for what is not plain, is filtered, or is not there.
-        """
-        context = self._context
-        if known.admitted.message_filter is not None:
-            return None, 0
-        now = context.clock.monotonic
-        began = now()
-        copied = context.store.copy_messages(known.cursor, offset, known.count_max)
-        return copied, int((now() - began) * 1_000_000)
-
     def _answer_copied(
         self,
+        compiled: CompiledPulls,
         known: KnownPull,
         connection: RequestSource,
         opaque: int,
-        copied: CopiedMessages,
-        micros: int,
+        offset: int,
         *,
-        is_binary: bool,
+        is_binary: bool = False,
     ) -> int:
-        """Answer with messages that were copied; return the bytes, 0 if no frame can hold them."""
-        context = self._context
-        suggested = known.admitted.group.broker_id if context.config.slave_read else 0
-        try:
-            head = encode_pulled_head(
-                opaque, copied, _SUCCESS, _FOUND_REMARK, suggested, is_binary=is_binary
-            )
-        except LocalProtocolError:
-            return 0  # The processor says so.
-        connection.send(b"".join((head, *copied.pieces)))
-        count, size = copied.message_count, copied.total_size
+        """Answer with a copy of the messages, by machine code; return their bytes.
+
+        It is 0 if they are not plain, are filtered, or are not there.
+        """
+        context, admitted = self._context, known.admitted
+        if admitted.message_filter is not None:
+            return 0
+        now = context.clock.monotonic
+        began = now()
+        copied = context.store.copy_messages(
+            known.cursor, offset, known.count_max, compiled.answers.room
+        )
+        if copied is None:
+            return 0
+        micros = int((now() - began) * 1_000_000)
+        suggested = admitted.group.broker_id if context.config.slave_read else 0
+        connection.send(compiled.answers.frame_of(copied, opaque, suggested, is_binary=is_binary))
+        count, size, next_offset, _, _ = copied
         context.store.statistics.record_get(count, micros)
         context.statistics.add_get(
-            known.got_queue, count, size, next_offset=copied.next_begin_offset, micros=micros
+            known.got_queue, count, size, next_offset=next_offset, micros=micros
         )
-        return len(head) + size
+        return size
 
     def _answer_known(
         self, known: KnownPull, connection: RequestSource, held: HeldRequest, offset: int
     ) -> bool:
         """Answer a pull that has waited; False if it is not plain any more."""
-        copied, micros = (None, 0) if self._compiled.loaded is None else self._copy(known, offset)
-        if copied is None:
-            return self._answer(known, connection, held.opaque, offset, held=held) > 0
-        size = self._answer_copied(known, connection, held.opaque, copied, micros, is_binary=False)
-        if size:
+        compiled = self._compiled.loaded
+        if compiled is not None and self._answer_copied(
+            compiled, known, connection, held.opaque, offset
+        ):
             self._note_held(held, _SUCCESS)
-        return size > 0
+            return True
+        return self._answer(known, connection, held.opaque, offset, held=held) > 0
 
     def _note_held(self, held: HeldRequest, code: int) -> None:
         self._context.latencies.note(_PULL, code, held.began, is_long_polling=True)

@@ -9,6 +9,7 @@ import functools
 import struct
 from typing import TYPE_CHECKING, Final
 
+from flintmq.format.wire.codes import ResponseCode
 from flintmq.format.wire.command import (
     RESPONSE_FLAG,
     Command,
@@ -22,9 +23,10 @@ from flintmq.format.wire.frame import (
     encode_prefix,
 )
 from flintmq.format.wire.headers.pull import PullMessageResponse
+from flintmq.store.results import GetStatus
 
 if TYPE_CHECKING:
-    from flintmq.store.results import CopiedMessages, GetResult
+    from flintmq.store.results import GetResult
 
 _NAMES: Final = tuple(
     PullMessageResponse.wire_name(field)
@@ -43,7 +45,7 @@ _BROKER_KEY, _NEXT_KEY, _LEAST_KEY, _END_KEY = (
 
 def encode_pulled_head(
     opaque: int,
-    result: GetResult | CopiedMessages,
+    result: GetResult,
     code: int,
     remark: str,
     suggested_broker_id: int,
@@ -76,6 +78,23 @@ def encode_pulled_head(
         frame_size_max=FRAME_SIZE_MAX,
     )
     return prefix + header
+
+
+def json_pieces() -> list[bytes]:
+    """Return what stands around the numbers of the header that tells of messages, in JSON.
+
+    The numbers are those of the ext fields and then the opaque one.
+    """
+    return _json_form(int(ResponseCode.SUCCESS), GetStatus.FOUND.value).split(b"%d")
+
+
+def binary_pieces() -> tuple[bytes, ...]:
+    """Return the same of a binary header, which begins with the opaque number.
+
+    Behind that is the size of the ext fields, then their numbers.
+    """
+    before, behind = _binary_start(int(ResponseCode.SUCCESS), GetStatus.FOUND.value)
+    return before, behind, _BROKER_KEY, _NEXT_KEY, _LEAST_KEY, _END_KEY, b""
 
 
 @functools.cache

@@ -17,10 +17,10 @@ from flintmq.kernels.queue_reads import copy_records
 from flintmq.store.read_cursor import CursorFiles
 from flintmq.store.reading.cold_reads import RECENT_UNIT_COUNT
 from flintmq.store.reading.contiguous_read import CONTIGUOUS_COUNT_MAX
-from flintmq.store.reading.copy_sources import COPIED_SIZE_MAX
 from flintmq.store.results import CopiedMessages
 
 if TYPE_CHECKING:
+    from flintmq.kernels.compiled import Target
     from flintmq.store.files.mapped_file import MappedFile
     from flintmq.store.log.commit_log import CommitLog
     from flintmq.store.read_cursor import ReadCursor
@@ -38,22 +38,20 @@ class CompiledCopies:
     """Copies the plain messages of a read; loaded and ready."""
 
     def __init__(self) -> None:
-        copied = bytearray(COPIED_SIZE_MAX)
-        self._copied, self._copied_view = np.frombuffer(copied, np.uint8), memoryview(copied)
         self._addresses: dict[MappedFile, int] = {}
-        copy_records(0, 0, 0, 0, 0, 0, 0, 0, self._copied)
+        copy_records(0, 0, 0, 0, 0, 0, 0, 0, np.empty(0, np.uint8))
 
     def copy(
-        self, cursor: ReadCursor, offset: int, count_max: int, sources: CopySources
+        self, cursor: ReadCursor, offset: int, count_max: int, target: Target, sources: CopySources
     ) -> CopiedMessages | None:
-        """Return a copy of messages, good until the next call; None if they are not plain."""
+        """Copy messages to the beginning of ``target``; None if they are not plain."""
         queues, log, cold_reads, hot_size, count_most, size_max = sources
         count = count_max if count_max < count_most else count_most
         if not 0 < count <= CONTIGUOUS_COUNT_MAX:
             return None
         readable_end = log.readable_end
         lowest = readable_end - hot_size if readable_end > hot_size else 0
-        limits = readable_end, lowest, size_max
+        limits = target, readable_end, lowest, size_max
         files = cursor.files
         if files is not None:
             copied = self._copy(files, offset, count, limits, cold_reads)
@@ -70,7 +68,7 @@ class CompiledCopies:
         files: CursorFiles,
         offset: int,
         count: int,
-        limits: tuple[int, int, int],
+        limits: tuple[Target, int, int, int],
         cold_reads: ColdReads | None,
     ) -> CopiedMessages | None:
         """Copy messages that some files have; None if they have them not, or they are not plain.
@@ -78,7 +76,7 @@ class CompiledCopies:
         With ``cold_reads`` it is looked whether they are in memory.
         """
         queue, units, log_file = files.queue, files.units, files.log
-        readable_end, lowest, size_max = limits
+        target, readable_end, lowest, size_max = limits
         position = offset * UNIT_SIZE - units.first_offset
         unit_count = (units.readable - position) // UNIT_SIZE
         if position < 0 or unit_count <= 0 or offset * UNIT_SIZE < queue.min_logic_offset:
@@ -118,7 +116,7 @@ class CompiledCopies:
                     log_start,
                     lowest,
                     size_max,
-                    self._copied,
+                    target,
                 )
             finally:
                 log_file.release()
@@ -126,11 +124,8 @@ class CompiledCopies:
             units.release()
         if size < 0:
             return None
-        pieces = (self._copied_view[:size],)
         # NamedTuple's own constructor takes twice the time of the tuple's.
-        return tuple.__new__(
-            CopiedMessages, (count, size, pieces, offset + count, queue.min_offset, end)
-        )
+        return tuple.__new__(CopiedMessages, (count, size, offset + count, queue.min_offset, end))
 
     def _find(
         self,

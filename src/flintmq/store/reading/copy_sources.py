@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from flintmq.store.log.commit_log import CommitLog
     from flintmq.store.reading.cold_reads import ColdReads
     from flintmq.store.views.queue_table import QueueTable
-
-COPIED_SIZE_MAX: Final = 64 << 10
-"""Bytes of the messages of one read that are copied; of more, views cost less."""
 
 
 class CopySources(NamedTuple):

@@ -17,7 +17,7 @@ from flintmq.store.config import BrokerRole
 from flintmq.store.files.interface import is_safe_name
 from flintmq.store.reading.cold_reads import ColdReads
 from flintmq.store.reading.contiguous_read import read_claim, read_contiguous
-from flintmq.store.reading.copy_sources import COPIED_SIZE_MAX, CopySources
+from flintmq.store.reading.copy_sources import CopySources
 from flintmq.store.reading.held_log import HeldLog, TransferLimits
 from flintmq.store.reading.message_filter import SCAN_COUNT_MAX
 from flintmq.store.reading.read_engines import read_loader
@@ -27,6 +27,7 @@ from flintmq.store.results import GetResult, GetStatus
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from flintmq.kernels.compiled import Target
     from flintmq.model.steps import Steps
     from flintmq.store.config import StoreConfig
     from flintmq.store.files.mapped_file import Slice
@@ -109,7 +110,7 @@ class StoreReader:
             self.cold_reads,
             self._hot_size,
             config.transfer_count_in_memory_max,
-            min(config.transfer_bytes_in_memory_max, COPIED_SIZE_MAX),
+            config.transfer_bytes_in_memory_max,
         )
 
     # -- messages of a queue -----------------------------------------------------------------
@@ -188,16 +189,16 @@ class StoreReader:
         return self._read_from(queue, offset, count_max, message_filter, least, end, only_resident)
 
     def copy_existing(
-        self, cursor: ReadCursor, offset: int, count_max: int
+        self, cursor: ReadCursor, offset: int, count_max: int, target: Target
     ) -> CopiedMessages | None:
-        """Return a copy of plain messages of a queue, by machine code, good until the next one.
+        """Copy plain messages of a queue to the beginning of ``target``, by machine code.
 
         None where `get_existing` has to say what is there, if anything.
         """
         engine = self._engine.loaded
         if engine is None or self._config.enable_lmq:
             return None
-        return engine.copies.copy(cursor, offset, count_max, self._copy_sources)
+        return engine.copies.copy(cursor, offset, count_max, target, self._copy_sources)
 
     def cold_ranges(
         self,
