@@ -41,7 +41,6 @@ from flintmq.broker.waiting.held_pulls import HeldPulls
 from flintmq.broker.waiting.large_batches import LargeBatches
 from flintmq.broker.waiting.late_sends import LateSends
 from flintmq.broker.waiting.packed_sends import PackedSends
-from flintmq.broker.waiting.replicated_puts import ReplicatedPuts
 from flintmq.filter.filter_entries import FILE_NAME as FILTER_FILE_NAME
 from flintmq.format.errors import CorruptRecordError
 from flintmq.format.stored.record import read_record_properties, read_record_topic
@@ -329,6 +328,9 @@ def _make_puts(
     store: MessageStore, slaves: SlaveTable, dispatch: Callable[[], None]
 ) -> DurablePuts:
     if store.config.broker_role is BrokerRole.SYNC_MASTER:
+        # Only such a broker waits for slaves.
+        from flintmq.broker.waiting.replicated_puts import ReplicatedPuts
+
         return ReplicatedPuts(store, slaves, dispatch=dispatch)
     return DurablePuts(store, dispatch=dispatch)
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from flintmq.namesrv.config import EDITABLE, SETTINGS, NamesrvConfig
-from flintmq.namesrv.exposed_namesrv import expose_namesrv
 from flintmq.namesrv.kv_config import KvConfig
 from flintmq.namesrv.route_processors import NamesrvProcessors, request_table
 from flintmq.namesrv.routes import RouteTable
@@ -23,9 +22,13 @@ from flintmq.remoting.tls_setup import server_tls
 from flintmq.settings.access_settings import access_file
 from flintmq.settings.live_config import LiveConfig
 from flintmq.settings.log_levels import LogLevels
+from flintmq.settings.metrics_settings import MetricsExporter
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from flintmq.access.access_control import AccessControl
+    from flintmq.metrics.metrics_endpoint import MetricsEndpoint
     from flintmq.remoting import Connection
 
 logger = logging.getLogger(__name__)
@@ -92,7 +95,7 @@ async def run_namesrv(
                 tls=tls,
             )
         )
-        shown = await stack.enter_async_context(expose_namesrv(config, routes, server, access))
+        shown = await stack.enter_async_context(_exposed(config, routes, server, access))
         metrics = None if shown is None else shown.address
         scanner = asyncio.create_task(_scan_forever(routes, config, now_ms), name="broker scan")
         logger.info("name server ready: host=%s port=%d", config.bind_address, server.ports[0])
@@ -102,6 +105,18 @@ async def run_namesrv(
             scanner.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await scanner
+
+
+def _exposed(
+    config: NamesrvConfig, routes: RouteTable, server: RemotingServer, access: AccessControl | None
+) -> AbstractAsyncContextManager[MetricsEndpoint | None]:
+    """Show metrics and health while the context lasts, if the settings say so."""
+    if config.metrics_exporter is MetricsExporter.DISABLE:
+        return contextlib.nullcontext()
+    # Nobody else has to load what reads metrics.
+    from flintmq.namesrv.exposed_namesrv import expose_namesrv
+
+    return expose_namesrv(config, routes, server, access)
 
 
 @asynccontextmanager

@@ -1,9 +1,12 @@
 """What a recovery found and did."""
 
-from dataclasses import dataclass, field
-from typing import Final
+from __future__ import annotations
 
-from flintmq.store.recovery.damage import LogDamage
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from flintmq.store.recovery.damage import LogDamage
 
 PROBLEMS_KEPT_MAX: Final = 100
 """A log full of damage must not fill the memory with sentences about it."""
