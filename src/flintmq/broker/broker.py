@@ -10,7 +10,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -50,6 +50,7 @@ from flintmq.format.wire.codes import RequestCode
 from flintmq.format.wire.headers.clients import ConsumerGroupRequest
 from flintmq.model.property_names import REAL_TOPIC
 from flintmq.model.topics import DUE_TIME_TOPICS, TRACE_TOPIC, TRANS_HALF_TOPIC
+from flintmq.model.value_class import Value, value_class
 from flintmq.remoting import ConnectionLostError, RemotingServer
 from flintmq.remoting.fair_turns import FairTurns
 from flintmq.remoting.refusal_counts import RefusalCounts
@@ -85,8 +86,8 @@ ROLL_WAIT_MS: Final = 2
 DRAIN_TIMEOUT_MS: Final = 6000
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Broker:
+@value_class
+class Broker(Value):
     """A broker that accepts connections."""
 
     context: BrokerContext
@@ -175,7 +176,7 @@ async def run_broker(
         stack.push_async_callback(registrar.stop)
         await registrar.start()
         logger.info("broker ready: address=%s store=%s", context.address, store_config.root)
-        yield Broker(context, server, exposed.address)
+        yield Broker(context=context, server=server, metrics_address=exposed.address)
 
 
 async def _store_prepared(context: BrokerContext) -> None:

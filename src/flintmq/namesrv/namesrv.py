@@ -8,9 +8,10 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from flintmq.model.value_class import Value, value_class
 from flintmq.namesrv.config import EDITABLE, SETTINGS, NamesrvConfig
 from flintmq.namesrv.kv_config import KvConfig
 from flintmq.namesrv.route_processors import NamesrvProcessors, request_table
@@ -39,8 +40,8 @@ def system_now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Namesrv:
+@value_class
+class Namesrv(Value):
     """A name server that accepts connections."""
 
     host: str
@@ -100,7 +101,13 @@ async def run_namesrv(
         scanner = asyncio.create_task(_scan_forever(routes, config, now_ms), name="broker scan")
         logger.info("name server ready: host=%s port=%d", config.bind_address, server.ports[0])
         try:
-            yield Namesrv(config.bind_address, server.ports[0], routes, server, metrics)
+            yield Namesrv(
+                host=config.bind_address,
+                port=server.ports[0],
+                routes=routes,
+                server=server,
+                metrics_address=metrics,
+            )
         finally:
             scanner.cancel()
             with contextlib.suppress(asyncio.CancelledError):

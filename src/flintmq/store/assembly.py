@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from flintmq.format.delay_levels import DelayLevels
+from flintmq.model.value_class import NamedFields, named_fields
 from flintmq.store.append_group.encoder_choice import EncoderChoice
 from flintmq.store.appending.appender import Appender
 from flintmq.store.appending.group_appender import GroupAppender
@@ -68,8 +68,8 @@ class StoreOptions(NamedTuple):
     """Learns how far recovery is."""
 
 
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
-class StoreComponents:
+@named_fields
+class StoreComponents(NamedFields):
     """Everything that a store is made of; `MessageStore` is the face of it."""
 
     config: StoreConfig

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Final
+
+from flintmq.model.value_class import NamedFields, named_fields
 
 if TYPE_CHECKING:
     from flintmq.store.recovery.damage import LogDamage
@@ -12,8 +14,8 @@ PROBLEMS_KEPT_MAX: Final = 100
 """A log full of damage must not fill the memory with sentences about it."""
 
 
-@dataclass(slots=True)
-class RecoveryReport:
+@named_fields
+class RecoveryReport(NamedFields):
     """What recovery found and did; kept by the store for later display."""
 
     clean_exit: bool = True
@@ -47,6 +49,9 @@ class RecoveryReport:
     problem_count: int = 0
     """How many problems there were; the first of them are in ``problems``."""
     duration_ms: int = 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RecoveryReport) and asdict(self) == asdict(other)
 
     def add_problem(self, text: str) -> None:
         """Note something that was wrong and what was done about it."""
