@@ -44,7 +44,6 @@ from flintmq.broker.waiting.packed_sends import PackedSends
 from flintmq.filter.filter_entries import FILE_NAME as FILTER_FILE_NAME
 from flintmq.format.errors import CorruptRecordError
 from flintmq.format.stored.record import read_record_properties, read_record_topic
-from flintmq.format.wire.bodies.delays import DelayProgress
 from flintmq.format.wire.bodies.dialect import BodyError
 from flintmq.format.wire.codes import RequestCode
 from flintmq.format.wire.headers.clients import ConsumerGroupRequest
@@ -73,6 +72,7 @@ from flintmq.store.upkeep.waiting_state import WaitingStateError
 if TYPE_CHECKING:
     from flintmq.access.access_control import AccessControl
     from flintmq.broker.replication.replica import Replica
+    from flintmq.format.wire.bodies.delays import DelayProgress
     from flintmq.remoting import Connection
     from flintmq.remoting.tls_listener import ServerTls
     from flintmq.store.clock import Clock

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass, field
 
+from flintmq.model.value_class import FieldEquality
 
-@dataclass(slots=True, kw_only=True)
-class _Envelope:
+
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
+class _Envelope(FieldEquality):
     """What single messages and batches are put with; they need no functions of their own."""
 
     topic: str

@@ -7,7 +7,8 @@ limits, what clients say of themselves.  Whatever looks at such a class as a dat
 `dataclasses.replace`, finds one.
 
 `NamedFields` does the same for objects with many fields that may be assigned, and of which a server
-has one: what its store or its processors share.
+has one: what its store or its processors share.  `FieldEquality` has what compares and shows the
+objects of a dataclass that are made so often that it needs an ``__init__`` of its own.
 """
 
 import dataclasses
@@ -88,6 +89,23 @@ def _defaults(kind: type[Value]) -> tuple[dict[str, Any], dict[str, Any]]:
     return found
 
 
+class FieldEquality:
+    """Compares and shows dataclasses by their fields, as those would that `dataclasses` writes."""
+
+    __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        fields = self.__dataclass_fields__.items()
+        compared = [name for name, each in fields if each.compare]
+        return all(getattr(self, name) == getattr(other, name) for name in compared)
+
+    def __repr__(self) -> str:
+        return _shown(self, self.__dataclass_fields__)
+
+
 class NamedFields:
     """Fields that are given by name and may be assigned.  Each object equals itself only."""
 
@@ -108,9 +126,6 @@ class NamedFields:
             setattr(self, name, value)
         if values:
             raise TypeError(f"{type(self).__name__}(): unknown: {', '.join(values)}")
-
-    def __repr__(self) -> str:
-        return _shown(self, self.__dataclass_fields__)
 
 
 _NamedFields = TypeVar("_NamedFields", bound=NamedFields)

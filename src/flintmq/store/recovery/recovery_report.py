@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
-from flintmq.model.value_class import NamedFields, named_fields
+from flintmq.model.value_class import FieldEquality, NamedFields, named_fields
 
 if TYPE_CHECKING:
     from flintmq.store.recovery.damage import LogDamage
@@ -15,7 +15,7 @@ PROBLEMS_KEPT_MAX: Final = 100
 
 
 @named_fields
-class RecoveryReport(NamedFields):
+class RecoveryReport(FieldEquality, NamedFields):
     """What recovery found and did; kept by the store for later display."""
 
     clean_exit: bool = True
@@ -49,9 +49,6 @@ class RecoveryReport(NamedFields):
     problem_count: int = 0
     """How many problems there were; the first of them are in ``problems``."""
     duration_ms: int = 0
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RecoveryReport) and asdict(self) == asdict(other)
 
     def add_problem(self, text: str) -> None:
         """Note something that was wrong and what was done about it."""
