@@ -72,8 +72,10 @@ def found_sizes(root: Path, *log_directories: Path) -> dict[str, str]:
     The log of a store that was made with other sizes could not be opened.  It may lie in
     directories of its own.
     """
-    found = {}
+    found: dict[str, str] = {}
     logs = log_directories or (root / "commitlog",)
+    if not any(directory.exists() for directory in (root, *logs)):
+        return found  # Looking for files takes a while, and there are none.
     for key, files in (
         ("mappedFileSizeCommitLog", chain.from_iterable(one.glob(_FILE_NAME) for one in logs)),
         ("mappedFileSizeConsumeQueue", root.glob(f"consumequeue/*/*/{_FILE_NAME}")),
@@ -138,6 +140,15 @@ class ServePlan(Value):
 
     def properties(self, member: Member, namesrv: str) -> dict[str, str]:
         """Return the settings of a broker by RocketMQ's names."""
+        given = self._given(member, namesrv)
+        logs = given.get("storePathCommitLog", "").split(given.get(SPLITTER_KEY, ","))
+        found = found_sizes(
+            Path(given["storePathRootDir"]), *(Path(one.strip()) for one in logs if one.strip())
+        )
+        return {**SMALL_STORE, **found, **given}
+
+    def _given(self, member: Member, namesrv: str) -> dict[str, str]:
+        """Return the settings of a broker but for the sizes of its files, unless those are set."""
         place = self.count * member.replica + member.group_index
         port = self.broker_port + PORT_STEP * place if self.broker_port else 0
         settings = dict(self.settings)
@@ -150,19 +161,12 @@ class ServePlan(Value):
         if member.replica:
             settings |= {"brokerRole": "SLAVE", "brokerId": str(member.replica)}
         settings |= self._metrics(place)
-        root = self.directory(member) / "store"
-        logs = settings.get("storePathCommitLog", "").split(settings.get(SPLITTER_KEY, ","))
         return {
-            **SMALL_STORE,
-            **found_sizes(
-                Path(settings.get("storePathRootDir", root)),
-                *(Path(one.strip()) for one in logs if one.strip()),
-            ),
             "brokerName": member.broker_name,
             "namesrvAddr": namesrv,
             "listenPort": str(port),
             "bindAddress": self.host,
-            "storePathRootDir": str(root),
+            "storePathRootDir": str(self.directory(member) / "store"),
             **settings,
         }
 
@@ -196,7 +200,9 @@ class ServePlan(Value):
 
     def keep_settings(self, member: Member, broker: BrokerConfig, store: StoreConfig) -> Path:
         """Write the settings down, so that a broker can be started on them by itself."""
-        wanted = self.properties(member, "").keys() | {
+        wanted = {
+            *SMALL_STORE,
+            *self._given(member, ""),
             "brokerClusterName",
             "brokerId",
             "brokerIP1",
