@@ -74,6 +74,10 @@ NEEDLESS: Final = frozenset(
         "flintmq.broker.replication.slave_link",
         "flintmq.broker.waiting.replicated_puts",
         "flintmq.format.wire.ha_stream",
+        # For transactions, for delayed messages with synchronous flush, for errors on a terminal
+        "flintmq.broker.transactions.half_messages",
+        "flintmq.store.upkeep.schedule_pipeline",
+        "flintmq.cli.output.text",
         # For senders that name no queue, and for threads that send by themselves
         "random",
         "flintmq.remoting.shared_socket",
