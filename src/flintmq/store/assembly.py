@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from flintmq.format.delay_levels import DelayLevels
+from flintmq.kernels.background_load import collector_paused
 from flintmq.model.value_class import NamedFields, named_fields
 from flintmq.store.append_group.encoder_choice import EncoderChoice
 from flintmq.store.appending.appender import Appender
@@ -307,8 +308,9 @@ class _Assembly:
         is_new = log.files.last is None and not queues and (index is None or not index.files)
         if is_new and not problems and checkpoint.value.marks is None:
             return self._begin(dispatcher, is_clean=durability.stopped_cleanly), {}
-        # Only what was there before has to be recovered.
-        from flintmq.store.recovery.recovery import Recovery
+        with collector_paused():
+            # Only what was there before has to be recovered.
+            from flintmq.store.recovery.recovery import Recovery
 
         recovery = Recovery(
             self._config,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -16,7 +15,7 @@ from flintmq.settings.metrics_settings import METRICS_SETTINGS, metrics_at
 from flintmq.settings.tls_settings import PASSWORD_SUFFIX, TLS_SETTINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from flintmq.broker import StoreConfig
 
@@ -33,7 +32,8 @@ SMALL_STORE: Final = {
 
 JAVA_SLOT_COUNT: Final = 5_000_000
 JAVA_ENTRY_COUNT: Final = 20_000_000
-_FILE_NAME: Final = "[0-9]" * 20
+_NAME_LENGTH: Final = 20
+"""Digits in the names of the files of log and queues."""
 
 SPLITTER_KEY: Final = "rocketmq.broker.multiPathSplitter"
 DIRECTORY_KEYS: Final = frozenset(
@@ -77,16 +77,24 @@ def found_sizes(root: Path, *log_directories: Path) -> dict[str, str]:
     if not any(directory.exists() for directory in (root, *logs)):
         return found  # Looking for files takes a while, and there are none.
     for key, files in (
-        ("mappedFileSizeCommitLog", chain.from_iterable(one.glob(_FILE_NAME) for one in logs)),
-        ("mappedFileSizeConsumeQueue", root.glob(f"consumequeue/*/*/{_FILE_NAME}")),
+        ("mappedFileSizeCommitLog", _files_in(logs)),
+        ("mappedFileSizeConsumeQueue", _files_in(root.glob("consumequeue/*/*"))),
     ):
-        file = next(iter(files), None)
+        file = next(files, None)
         if file is not None and (size := file.stat().st_size):
             found[key] = str(size)
     index = next(root.glob("index/[0-9]*"), None)
     if index is not None and index.stat().st_size == file_size(JAVA_SLOT_COUNT, JAVA_ENTRY_COUNT):
         found |= {"maxHashSlotNum": str(JAVA_SLOT_COUNT), "maxIndexNum": str(JAVA_ENTRY_COUNT)}
     return found
+
+
+def _files_in(directories: Iterable[Path]) -> Iterator[Path]:
+    """Yield the files of log or queues in some directories, those of them that are there."""
+    for directory in directories:
+        for path in directory.iterdir() if directory.is_dir() else ():
+            if len(path.name) == _NAME_LENGTH and path.name.isdecimal():
+                yield path
 
 
 @value_class
