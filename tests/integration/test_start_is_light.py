@@ -39,8 +39,10 @@ NEEDLESS: Final = frozenset(
         "urllib.request",
         # For SQL92 subscriptions
         "lark",
+        "flintmq.filter.java_places",
         "flintmq.filter.nodes",
         "flintmq.filter.parser",
+        "flintmq.filter.sql92",
         # For requests that many brokers never get
         "flintmq.broker.processors.occasional_table",
         "flintmq.broker.processors.operator_table",
@@ -50,7 +52,35 @@ NEEDLESS: Final = frozenset(
         "compression.zstd",
         # For metrics, which nobody has asked for here
         "prometheus_client",
+        "flintmq.broker.measuring.size_metrics",
+        "flintmq.metrics.families",
         "flintmq.metrics.metrics_endpoint",
+        "flintmq.namesrv.exposed_namesrv",
+        "flintmq.remoting.server_metrics",
+        # For stores that hold something already, and for those with rare settings
+        "flintmq.format.stored.record_search",
+        "flintmq.store.log.record_walk",
+        "flintmq.store.recovery.damage",
+        "flintmq.store.recovery.fast_walk",
+        "flintmq.store.recovery.index_repair",
+        "flintmq.store.recovery.log_survey",
+        "flintmq.store.recovery.queue_repair",
+        "flintmq.store.recovery.recovery",
+        "flintmq.store.recovery.set_aside",
+        "flintmq.store.files.transient_pool",
+        "flintmq.store.views.consume_queue_ext",
+        # For slaves
+        "flintmq.broker.replication.slave_connection",
+        "flintmq.broker.replication.slave_link",
+        "flintmq.broker.waiting.replicated_puts",
+        "flintmq.format.wire.ha_stream",
+        # For transactions, for delayed messages with synchronous flush, for errors on a terminal
+        "flintmq.broker.transactions.half_messages",
+        "flintmq.store.upkeep.schedule_pipeline",
+        "flintmq.cli.output.text",
+        # For senders that name no queue, and for threads that send by themselves
+        "random",
+        "flintmq.remoting.shared_socket",
         # For misspelt keys, for names of hosts that are not ASCII, for texts on a terminal
         "difflib",
         "encodings.idna",

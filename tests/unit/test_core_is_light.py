@@ -27,6 +27,7 @@ of_the_extra_fast = {
     "flintmq.broker.sending.compiled_sends",
     "flintmq.broker.sending.known_headers",
     "flintmq.broker.pulling.compiled_pulls",
+    "flintmq.broker.pulling.copied_answers",
 }
 core = "errors model format settings metrics store filter remoting access"
 core += " namesrv broker client offline cli testing"

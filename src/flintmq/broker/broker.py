@@ -10,7 +10,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -41,16 +41,15 @@ from flintmq.broker.waiting.held_pulls import HeldPulls
 from flintmq.broker.waiting.large_batches import LargeBatches
 from flintmq.broker.waiting.late_sends import LateSends
 from flintmq.broker.waiting.packed_sends import PackedSends
-from flintmq.broker.waiting.replicated_puts import ReplicatedPuts
 from flintmq.filter.filter_entries import FILE_NAME as FILTER_FILE_NAME
 from flintmq.format.errors import CorruptRecordError
 from flintmq.format.stored.record import read_record_properties, read_record_topic
-from flintmq.format.wire.bodies.delays import DelayProgress
 from flintmq.format.wire.bodies.dialect import BodyError
 from flintmq.format.wire.codes import RequestCode
 from flintmq.format.wire.headers.clients import ConsumerGroupRequest
 from flintmq.model.property_names import REAL_TOPIC
 from flintmq.model.topics import DUE_TIME_TOPICS, TRACE_TOPIC, TRANS_HALF_TOPIC
+from flintmq.model.value_class import Value, value_class
 from flintmq.remoting import ConnectionLostError, RemotingServer
 from flintmq.remoting.fair_turns import FairTurns
 from flintmq.remoting.refusal_counts import RefusalCounts
@@ -73,6 +72,7 @@ from flintmq.store.upkeep.waiting_state import WaitingStateError
 if TYPE_CHECKING:
     from flintmq.access.access_control import AccessControl
     from flintmq.broker.replication.replica import Replica
+    from flintmq.format.wire.bodies.delays import DelayProgress
     from flintmq.remoting import Connection
     from flintmq.remoting.tls_listener import ServerTls
     from flintmq.store.clock import Clock
@@ -86,8 +86,8 @@ ROLL_WAIT_MS: Final = 2
 DRAIN_TIMEOUT_MS: Final = 6000
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Broker:
+@value_class
+class Broker(Value):
     """A broker that accepts connections."""
 
     context: BrokerContext
@@ -176,7 +176,7 @@ async def run_broker(
         stack.push_async_callback(registrar.stop)
         await registrar.start()
         logger.info("broker ready: address=%s store=%s", context.address, store_config.root)
-        yield Broker(context, server, exposed.address)
+        yield Broker(context=context, server=server, metrics_address=exposed.address)
 
 
 async def _store_prepared(context: BrokerContext) -> None:
@@ -329,6 +329,9 @@ def _make_puts(
     store: MessageStore, slaves: SlaveTable, dispatch: Callable[[], None]
 ) -> DurablePuts:
     if store.config.broker_role is BrokerRole.SYNC_MASTER:
+        # Only such a broker waits for slaves.
+        from flintmq.broker.waiting.replicated_puts import ReplicatedPuts
+
         return ReplicatedPuts(store, slaves, dispatch=dispatch)
     return DurablePuts(store, dispatch=dispatch)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from flintmq.broker.tables.fetched_table import FetchedOffsets
+from flintmq.model.value_class import NamedFields, named_fields
 from flintmq.store.config import BrokerRole
 
 if TYPE_CHECKING:
@@ -48,8 +49,8 @@ UNDISPATCHED_SIZE_MAX: Final = 1 << 20
 """Bytes of the log that are not in their queues when whoever sends batches has to wait."""
 
 
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
-class BrokerContext:
+@named_fields
+class BrokerContext(NamedFields):
     """The tables and services of one broker."""
 
     live_config: LiveConfig[BrokerConfig]

@@ -3,13 +3,13 @@
 Loading all that any command may need takes longer than a broker needs to start.
 """
 
-import contextlib
-import gc
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import click
+
+from flintmq.cli.collector_pause import collector_paused
 
 
 class LazyGroup(click.Group):
@@ -29,18 +29,7 @@ class LazyGroup(click.Group):
         if location is None:
             return super().get_command(ctx, cmd_name)
         module, _, attribute = location.partition(":")
-        with _collector_paused():
+        with collector_paused():
             command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command), location
         return command
-
-
-@contextlib.contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Keep the garbage collector from looking, again and again, at modules that stay."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()

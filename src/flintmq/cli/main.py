@@ -11,7 +11,6 @@ import flintmq as package
 from flintmq.cli.exit_codes import EXIT_INTERRUPTED, EXIT_UNREADABLE
 from flintmq.cli.lazy_group import LazyGroup
 from flintmq.cli.output.console import OutputClosedError
-from flintmq.cli.output.text import printable
 from flintmq.errors import FlintError
 
 
@@ -66,6 +65,8 @@ def run(arguments: Sequence[str]) -> int:
         _forget_output()
         return 0
     except FlintError as error:
+        from flintmq.cli.output.text import printable
+
         click.echo(f"flintmq: {printable(str(error))}", err=True)
         return EXIT_UNREADABLE
     except KeyboardInterrupt:

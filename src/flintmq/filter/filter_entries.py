@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flintmq.filter.bloom import BloomFilter, FilterBits
 from flintmq.filter.errors import SqlFilterError
-from flintmq.filter.sql92 import compile_sql
 from flintmq.format.stored.consume_queue_ext import BITMAP_SIZE_MAX
 from flintmq.model.subscription import SQL92
 from flintmq.model.value_class import Value, value_class
@@ -130,6 +129,8 @@ class FilterNotes:
 
 
 def _compiled(text: str) -> CompiledExpression | None:
+    from flintmq.filter.sql92 import compile_sql  # A broker that keeps no notes needs none.
+
     try:
         return compile_sql(text)
     except SqlFilterError:

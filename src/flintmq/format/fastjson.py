@@ -31,7 +31,6 @@ _BARE_KEY: Final = re.compile(r"-?[0-9]{1,19}")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,63})(?:\.[0-9]{1,64})?(?:[eE][+-]?[0-9]{1,4})?")
 _CONSTANTS: Final = {"true": True, "false": False, "null": None}
 _CONSTANT: Final = re.compile("|".join(_CONSTANTS))
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _STRINGS: Final = json.JSONDecoder()
 _SCALARS: Final = frozenset({str, int, bool})
 
@@ -258,10 +257,13 @@ def _sort_key(name: int | str) -> tuple[bool, int | str]:
 
 
 def _quoted(text: str) -> str:
-    # A lone surrogate cannot be written as UTF-8, only escaped.
-    if text.isascii() or _SURROGATE.search(text) is None:
-        return encode_basestring(text)
-    return encode_basestring_ascii(text)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            # A lone surrogate cannot be written as UTF-8, only escaped.
+            return encode_basestring_ascii(text)
+    return encode_basestring(text)
 
 
 def _scalar(value: Any) -> str:

@@ -1,10 +1,9 @@
 """How a table of settings tells that it has changed."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class DataVersion:
+class DataVersion(NamedTuple):
     """Two tables are the same if both numbers are."""
 
     timestamp: int = 0

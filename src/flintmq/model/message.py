@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass, field
 
+from flintmq.model.value_class import FieldEquality
 
-@dataclass(slots=True, kw_only=True)
-class _Envelope:
-    """What single messages and batches are put with."""
+
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
+class _Envelope(FieldEquality):
+    """What single messages and batches are put with; they need no functions of their own."""
 
     topic: str
     queue_id: int = 0
@@ -21,7 +23,6 @@ class _Envelope:
     prepared_transaction_offset: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
 class PutMessage(_Envelope):
     """One message to be put.
 
@@ -30,8 +31,9 @@ class PutMessage(_Envelope):
     store acts on, as when the broker drops WAIT from the text but still obeys it.
     """
 
+    __slots__ = ()
 
-@dataclass(slots=True, kw_only=True)
+
 class MessageBatch(_Envelope):
     """Several messages for one queue, put together or not at all.
 
@@ -39,3 +41,5 @@ class MessageBatch(_Envelope):
     item in it has its own flag and properties.  ``properties`` are those of the batch, which
     every item gets in addition.
     """
+
+    __slots__ = ()

@@ -1,13 +1,18 @@
-"""Frozen dataclasses that cost a start little.
+"""Dataclasses that cost a start little.
 
 For each frozen dataclass `dataclasses` writes and compiles six functions with all of its fields,
 those of the classes before it too: a fifth of what a broker's start took.  `Value` has one of each
 for all.  Making a value takes a little longer, so this is for what is made now and then: settings,
 limits, what clients say of themselves.  Whatever looks at such a class as a dataclass, such as
 `dataclasses.replace`, finds one.
+
+`NamedFields` does the same for objects with many fields that may be assigned, and of which a server
+has one: what its store or its processors share.  `FieldEquality` has what compares and shows the
+objects of a dataclass that are made so often that it needs an ``__init__`` of its own.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import MISSING, Field, FrozenInstanceError, field
 from typing import Any, ClassVar, Final, TypeVar, dataclass_transform
 
@@ -51,12 +56,7 @@ class Value:
         return hash(tuple(self.__dict__[name] for name in self.__dataclass_fields__))
 
     def __repr__(self) -> str:
-        shown = (
-            f"{name}={self.__dict__[name]!r}"
-            for name, each in self.__dataclass_fields__.items()
-            if each.repr
-        )
-        return f"{type(self).__name__}({', '.join(shown)})"
+        return _shown(self, self.__dataclass_fields__)
 
 
 _DEFAULTS: Final[dict[type[Value], tuple[dict[str, Any], dict[str, Any]]]] = {}
@@ -74,6 +74,12 @@ def value_class(cls: type[_Value]) -> type[_Value]:
     return made
 
 
+def _shown(value: Any, fields: Mapping[str, Field[Any]]) -> str:
+    """Return a value as it would be made, but for the fields that nobody may see."""
+    shown = (f"{name}={getattr(value, name)!r}" for name, each in fields.items() if each.repr)
+    return f"{type(value).__name__}({', '.join(shown)})"
+
+
 def _defaults(kind: type[Value]) -> tuple[dict[str, Any], dict[str, Any]]:
     fields = kind.__dataclass_fields__.values()
     found = _DEFAULTS[kind] = (
@@ -81,3 +87,54 @@ def _defaults(kind: type[Value]) -> tuple[dict[str, Any], dict[str, Any]]:
         {each.name: each.default_factory for each in fields if each.default_factory is not MISSING},
     )
     return found
+
+
+class FieldEquality:
+    """Compares and shows dataclasses by their fields, as those would that `dataclasses` writes."""
+
+    __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        fields = self.__dataclass_fields__.items()
+        compared = [name for name, each in fields if each.compare]
+        return all(getattr(self, name) == getattr(other, name) for name in compared)
+
+    def __repr__(self) -> str:
+        return _shown(self, self.__dataclass_fields__)
+
+
+class NamedFields:
+    """Fields that are given by name and may be assigned.  Each object equals itself only."""
+
+    __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def __init__(self, **values: Any) -> None:
+        """Take the fields by name; those that are not given have their defaults."""
+        for name, each in self.__dataclass_fields__.items():
+            if name in values:
+                value = values.pop(name)
+            elif each.default_factory is not MISSING:
+                value = each.default_factory()
+            else:
+                value = each.default
+            if value is MISSING:
+                raise TypeError(f"{type(self).__name__}(): missing: {name}")
+            setattr(self, name, value)
+        if values:
+            raise TypeError(f"{type(self).__name__}(): unknown: {', '.join(values)}")
+
+
+_NamedFields = TypeVar("_NamedFields", bound=NamedFields)
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
+def named_fields(cls: type[_NamedFields]) -> type[_NamedFields]:
+    """Make a class under `NamedFields` a dataclass with slots, whose annotations are its fields."""
+    made = dataclasses.dataclass(
+        init=False, repr=False, eq=False, match_args=False, kw_only=True, slots=True
+    )(cls)
+    return made

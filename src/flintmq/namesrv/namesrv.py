@@ -8,11 +8,11 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from flintmq.model.value_class import Value, value_class
 from flintmq.namesrv.config import EDITABLE, SETTINGS, NamesrvConfig
-from flintmq.namesrv.exposed_namesrv import expose_namesrv
 from flintmq.namesrv.kv_config import KvConfig
 from flintmq.namesrv.route_processors import NamesrvProcessors, request_table
 from flintmq.namesrv.routes import RouteTable
@@ -23,9 +23,13 @@ from flintmq.remoting.tls_setup import server_tls
 from flintmq.settings.access_settings import access_file
 from flintmq.settings.live_config import LiveConfig
 from flintmq.settings.log_levels import LogLevels
+from flintmq.settings.metrics_settings import MetricsExporter
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from flintmq.access.access_control import AccessControl
+    from flintmq.metrics.metrics_endpoint import MetricsEndpoint
     from flintmq.remoting import Connection
 
 logger = logging.getLogger(__name__)
@@ -36,8 +40,8 @@ def system_now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Namesrv:
+@value_class
+class Namesrv(Value):
     """A name server that accepts connections."""
 
     host: str
@@ -92,16 +96,34 @@ async def run_namesrv(
                 tls=tls,
             )
         )
-        shown = await stack.enter_async_context(expose_namesrv(config, routes, server, access))
+        shown = await stack.enter_async_context(_exposed(config, routes, server, access))
         metrics = None if shown is None else shown.address
         scanner = asyncio.create_task(_scan_forever(routes, config, now_ms), name="broker scan")
         logger.info("name server ready: host=%s port=%d", config.bind_address, server.ports[0])
         try:
-            yield Namesrv(config.bind_address, server.ports[0], routes, server, metrics)
+            yield Namesrv(
+                host=config.bind_address,
+                port=server.ports[0],
+                routes=routes,
+                server=server,
+                metrics_address=metrics,
+            )
         finally:
             scanner.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await scanner
+
+
+def _exposed(
+    config: NamesrvConfig, routes: RouteTable, server: RemotingServer, access: AccessControl | None
+) -> AbstractAsyncContextManager[MetricsEndpoint | None]:
+    """Show metrics and health while the context lasts, if the settings say so."""
+    if config.metrics_exporter is MetricsExporter.DISABLE:
+        return contextlib.nullcontext()
+    # Nobody else has to load what reads metrics.
+    from flintmq.namesrv.exposed_namesrv import expose_namesrv
+
+    return expose_namesrv(config, routes, server, access)
 
 
 @asynccontextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from flintmq.errors import FlintError
@@ -60,17 +59,23 @@ def _read_registration(
     return registration, queues_of(request.header.broker_name, registration)
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class NamesrvProcessors:
     """The processors of one name server, and what they share."""
 
-    routes: RouteTable
-    pairs: KvConfig
-    config: LiveConfig[NamesrvConfig]
-    now_ms: Callable[[], int]
-    _reading: dict[str, asyncio.Future[None]] = field(default_factory=dict)
-    """The registration of a broker that is being read, by its address; of several the last."""
-    _changing_pairs: asyncio.Lock = field(default_factory=asyncio.Lock)
+    def __init__(
+        self,
+        routes: RouteTable,
+        pairs: KvConfig,
+        config: LiveConfig[NamesrvConfig],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.routes = routes
+        self.pairs = pairs
+        self.config = config
+        self.now_ms = now_ms
+        self._reading: dict[str, asyncio.Future[None]] = {}
+        """The registration of a broker that is being read, by its address; of several the last."""
+        self._changing_pairs = asyncio.Lock()
 
     # -- brokers -----------------------------------------------------------------------------
 

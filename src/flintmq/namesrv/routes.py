@@ -8,7 +8,6 @@ the broker is gone, as RocketMQ has it.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from flintmq.model.data_version import DataVersion
@@ -23,20 +22,26 @@ if TYPE_CHECKING:
     from flintmq.remoting.peer import Peer
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class LiveBroker:
     """What is known of a broker process that has registered."""
 
-    updated_ms: int
-    version: DataVersion
-    connection: Peer
-    ha_address: str
+    __slots__ = ("connection", "ha_address", "updated_ms", "version")
+
+    def __init__(
+        self, updated_ms: int, version: DataVersion, connection: Peer, ha_address: str
+    ) -> None:
+        self.updated_ms = updated_ms
+        self.version = version
+        self.connection = connection
+        self.ha_address = ha_address
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class _Broker:
-    cluster: str
-    addresses: dict[int, str] = field(default_factory=dict)
+    __slots__ = ("addresses", "cluster")
+
+    def __init__(self, cluster: str) -> None:
+        self.cluster = cluster
+        self.addresses: dict[int, str] = {}
 
 
 class Registered(NamedTuple):

@@ -25,7 +25,6 @@ from flintmq.format.wire.remoting_errors import RemoteProtocolError
 from flintmq.model.topics import AUTO_CREATE_TOPIC
 from flintmq.remoting.connection import Connection
 from flintmq.remoting.errors import NotSentError, RemotingError
-from flintmq.remoting.shared_socket import SharedSocket, share_socket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from flintmq.format.wire.headers.codec import HeaderFields
     from flintmq.remoting.encoded_request import EncodedRequest
     from flintmq.remoting.endpoint import Endpoint
+    from flintmq.remoting.shared_socket import SharedSocket
 
 KEEP_ALIVE_OPTIONS: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 """Seconds of silence before the first probe of the system, between two, and how many of them."""
@@ -187,6 +187,9 @@ class ClientConnection(Connection):
     def _share(self) -> None:
         # Several threads may have asked for it at once, and the socket has to be the same for all.
         if self._shared is None and self._transport is not None and not self.is_closed:
+            # Only blocking clients have threads that send by themselves.
+            from flintmq.remoting.shared_socket import share_socket
+
             self._shared = share_socket(self._transport)
             self._release()
 

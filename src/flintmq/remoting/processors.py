@@ -18,6 +18,7 @@ from flintmq.format.wire.command import (
 from flintmq.format.wire.frame import HeaderType
 from flintmq.format.wire.headers.codec import Header
 from flintmq.format.wire.remoting_errors import LocalProtocolError
+from flintmq.model.value_class import FieldEquality
 from flintmq.remoting.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ logger = logging.getLogger(__name__)
 HeaderT = TypeVar("HeaderT", bound=Header)
 
 
-@dataclass(slots=True)
-class Answer:
+@dataclass(slots=True, eq=False, repr=False)
+class Answer(FieldEquality):
     """The answer to a request.
 
     ``parts`` are sent one after the other as the body.  ``release`` is called once they were copied

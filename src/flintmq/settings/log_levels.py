@@ -25,7 +25,7 @@ AREAS: Final = (
 )
 """What a server's log has lines of."""
 
-_AREA: Final = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*){0,3}")
+_AREA: Final = r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*){0,3}"
 
 
 def parse_log_levels(text: str) -> dict[str, str]:
@@ -37,7 +37,7 @@ def parse_log_levels(text: str) -> dict[str, str]:
     for item in filter(None, map(str.strip, text.split(","))):
         area, separator, level = item.rpartition("=")
         level, area = level.strip().lower(), area.strip()
-        is_area = _AREA.fullmatch(area) is not None and area.split(".")[0] in AREAS
+        is_area = re.fullmatch(_AREA, area) is not None and area.split(".")[0] in AREAS
         if level not in LEVELS or is_area != bool(separator) or area in levels:
             raise ValueError(text)
         levels[area] = level

@@ -16,9 +16,8 @@ _is_plain_key: Final = re.compile(r"[A-Za-z0-9_.-]+").fullmatch
 _is_plain_value: Final = re.compile(r"[A-Za-z0-9_./,;:+-][A-Za-z0-9_./,;:+ -]*").fullmatch
 """These match keys and values that need no escape, except for colons."""
 
-_plain_line: Final = re.compile(
-    r"(?P<key>(?:[^=:\\ \t\f]|\\:)*) [ \t\f]* [=:]? [ \t\f]* (?P<value>.*)", re.VERBOSE | re.DOTALL
-)
+_PLAIN_LINE: Final = r"(?sx)(?P<key>(?:[^=:\\ \t\f]|\\:)*) [ \t\f]* [=:]? [ \t\f]* (?P<value>.*)"
+"""Not compiled yet, since many a start reads no file."""
 
 
 class ConfigError(FlintError):
@@ -63,7 +62,7 @@ def _read_plain(text: str) -> dict[str, str]:
     for line in text.replace("\r", "\n").split("\n"):
         content = line.lstrip(" \t\f")
         if content and content[0] not in "#!":
-            parts = _plain_line.fullmatch(content)
+            parts = re.fullmatch(_PLAIN_LINE, content)
             assert parts is not None
             key, value = (text.replace(_COLON, ":") for text in parts.groups())
             found[key] = value

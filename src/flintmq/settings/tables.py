@@ -10,15 +10,19 @@ from flintmq.settings.setting import PATHS, Owner, Setting, parse_paths, render_
 def check_ranges(settings: Mapping[str, Setting], values: Any) -> None:
     """Raise ConfigError for the first value of a settings object that is out of range."""
     for name, setting in settings.items():
-        setting.check(getattr(values, name))
+        if setting.minimum is not None:
+            setting.check(getattr(values, name))
 
 
 def refusals(settings: Mapping[str, Setting], properties: Mapping[str, str]) -> list[ConfigError]:
     """Return what is wrong with single values of ``properties``, all of it."""
     found = []
     for setting in settings.values():
-        for key in {setting.key, setting.printed_key or setting.key} & properties.keys():
-            if setting.codec is PATHS:
+        if setting.codec is PATHS:
+            continue
+        keys = (setting.key, setting.printed_key) if setting.printed_key else (setting.key,)
+        for key in keys:
+            if key not in properties:
                 continue
             try:
                 setting.check(setting.parse(properties[key]))

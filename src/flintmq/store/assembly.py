@@ -7,10 +7,12 @@ way, what was opened before is closed again.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from flintmq.format.delay_levels import DelayLevels
+from flintmq.kernels.background_load import collector_paused
+from flintmq.model.value_class import NamedFields, named_fields
 from flintmq.store.append_group.encoder_choice import EncoderChoice
 from flintmq.store.appending.appender import Appender
 from flintmq.store.appending.group_appender import GroupAppender
@@ -22,12 +24,11 @@ from flintmq.store.files.allocation import Allocator
 from flintmq.store.files.interface import make_directory_durable
 from flintmq.store.files.mapped_file_queue import MappedFileQueue
 from flintmq.store.files.placement import Placement
-from flintmq.store.files.transient_pool import TransientPool
 from flintmq.store.log.checkpoint_file import CheckpointFile
 from flintmq.store.log.commit_log import CommitLog
 from flintmq.store.log.log_flusher import LogFlusher
 from flintmq.store.reading.store_reader import StoreReader
-from flintmq.store.recovery.recovery import Recovery
+from flintmq.store.recovery.recovery_report import RecoveryReport
 from flintmq.store.running_flags import RunningFlags
 from flintmq.store.store_statistics import StoreStatistics
 from flintmq.store.upkeep.durability import Durability
@@ -48,8 +49,10 @@ if TYPE_CHECKING:
     from flintmq.store.clock import Clock
     from flintmq.store.config import StoreConfig
     from flintmq.store.files.interface import Files
+    from flintmq.store.files.transient_pool import TransientPool
     from flintmq.store.recovery.recovery_progress import RecoveryProgress
-    from flintmq.store.recovery.recovery_report import RecoveryReport
+
+logger = logging.getLogger(__name__)
 
 
 class StoreOptions(NamedTuple):
@@ -66,8 +69,8 @@ class StoreOptions(NamedTuple):
     """Learns how far recovery is."""
 
 
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
-class StoreComponents:
+@named_fields
+class StoreComponents(NamedFields):
     """Everything that a store is made of; `MessageStore` is the face of it."""
 
     config: StoreConfig
@@ -223,6 +226,8 @@ class _Assembly:
         config = self._config
         if not config.transient_pool_effective:
             return None
+        from flintmq.store.files.transient_pool import TransientPool  # Few stores have one.
+
         pool = TransientPool(config.transient_pool_size, config.commit_log_file_size)
         self._opened.callback(pool.close)
         return pool
@@ -300,6 +305,13 @@ class _Assembly:
         if index is not None:
             problems.extend(str(problem) for problem in index.load())
         checkpoint_problem = checkpoint.load()
+        is_new = log.files.last is None and not queues and (index is None or not index.files)
+        if is_new and not problems and checkpoint.value.marks is None:
+            return self._begin(dispatcher, is_clean=durability.stopped_cleanly), {}
+        with collector_paused():
+            # Only what was there before has to be recovered.
+            from flintmq.store.recovery.recovery import Recovery
+
         recovery = Recovery(
             self._config,
             log,
@@ -321,6 +333,13 @@ class _Assembly:
         if checkpoint_problem and log.files.last is not None:
             recovery.report.add_problem(f"checkpoint: {checkpoint_problem}")
         return recovery.run(), recovery.next_offsets
+
+    def _begin(self, dispatcher: Dispatcher, *, is_clean: bool) -> RecoveryReport:
+        """Begin a store that holds nothing yet; return what a recovery of it would report."""
+        report = RecoveryReport(clean_exit=is_clean, start_reason="no log files")
+        dispatcher.start_at(report.log_end)
+        logger.info("recovered: %s", report.summary)
+        return report
 
     def _make_appender(
         self,

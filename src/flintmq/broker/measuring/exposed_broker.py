@@ -11,8 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from flintmq.metrics.families import FamilyKind
-from flintmq.remoting.server_metrics import run_metrics, server_source
+from flintmq.settings.metrics_settings import MetricsExporter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,6 +67,11 @@ async def expose_broker(
     config: BrokerConfig, progress: RecoveryProgress
 ) -> AsyncIterator[ExposedBroker]:
     """Show metrics and health while the context lasts: at first that the store is not open yet."""
+    if config.metrics_exporter is MetricsExporter.DISABLE:
+        yield ExposedBroker(None)
+        return
+    from flintmq.remoting.server_metrics import run_metrics
+
     async with run_metrics(
         config,
         [_start_source(is_starting=True)],
@@ -79,6 +83,8 @@ async def expose_broker(
 
 def _start_source(*, is_starting: bool) -> FamilySource:
     def read(make: FamilyMaker) -> FamilySteps:
+        from flintmq.metrics.families import FamilyKind
+
         text = "Whether the store is being opened or recovered: 1, else 0."
         yield make.one(FamilyKind.GAUGE, "flintmq_store_starting", text, is_starting)
 
@@ -92,6 +98,7 @@ def _sources(context: BrokerContext, server: RemotingServer) -> list[FamilySourc
     from flintmq.broker.measuring.size_metrics import size_source
     from flintmq.broker.measuring.store_metrics import store_source
     from flintmq.broker.measuring.topic_metrics import counter_source, topic_source
+    from flintmq.remoting.server_metrics import server_source
 
     return [
         store_source(context.store),

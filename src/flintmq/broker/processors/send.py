@@ -22,7 +22,6 @@ from flintmq.broker.sending.send_admission import (
     check_transaction,
 )
 from flintmq.broker.sending.stored_answer import SharedAnswer, StoredAnswer
-from flintmq.broker.transactions import half_messages
 from flintmq.format.errors import CompressionError
 from flintmq.format.stored.queue_claims import MULTI_DISPATCH
 from flintmq.format.wire.codes import ResponseCode
@@ -284,7 +283,9 @@ class SendProcessor:
         )
         if properties.get(TRAN_MSG, "").lower() == "true":
             check_transaction(self._context)
-            message = half_messages.half_of(message)
+            from flintmq.broker.transactions.half_messages import half_of
+
+            message = half_of(message)
         return store.put(message)
 
     def _batch_of(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from flintmq.broker.tables.topic_table import TopicLimitError
@@ -153,6 +152,8 @@ def _checked_queue_id(header: SendMessageRequest, topic: TopicConfig) -> int:
         )
     if header.queue_id >= 0:
         return header.queue_id
+    import random  # Few senders leave the queue to the broker.
+
     return random.randrange(max(topic.write_queue_count, 1))
 
 

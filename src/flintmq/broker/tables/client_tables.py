@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from flintmq.broker.tables.table_limits import ClientSizes
@@ -28,27 +27,47 @@ SUBSCRIPTION_SIZE: Final = 512
 CODE_SIZE: Final = 64
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Client:
     """One client on one connection."""
 
-    connection: Peer
-    client_id: str
-    language: LanguageCode
-    version: int
-    updated_ms: int
+    __slots__ = ("client_id", "connection", "language", "updated_ms", "version")
+
+    def __init__(
+        self,
+        connection: Peer,
+        client_id: str,
+        language: LanguageCode,
+        version: int,
+        updated_ms: int,
+    ) -> None:
+        self.connection = connection
+        self.client_id = client_id
+        self.language = language
+        self.version = version
+        self.updated_ms = updated_ms
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class ConsumerGroup:
     """The members of a consumer group, and what it subscribes to; the last heartbeat wins."""
 
-    name: str
-    consume_type: str
-    message_model: str
-    consume_from: str
-    members: dict[Peer, Client] = field(default_factory=dict)
-    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    __slots__ = (
+        "consume_from",
+        "consume_type",
+        "members",
+        "message_model",
+        "name",
+        "subscriptions",
+    )
+
+    def __init__(
+        self, name: str, *, consume_type: str, message_model: str, consume_from: str
+    ) -> None:
+        self.name = name
+        self.consume_type = consume_type
+        self.message_model = message_model
+        self.consume_from = consume_from
+        self.members: dict[Peer, Client] = {}
+        self.subscriptions: dict[str, Subscription] = {}
 
     def client(self, client_id: str) -> Client | None:
         """Return the member of that id.
@@ -112,7 +131,10 @@ class ConsumerTable:
         group = self._groups.get(data.group)
         if group is None:
             group = self._groups[data.group] = ConsumerGroup(
-                data.group, data.consume_type, data.message_model, data.consume_from
+                data.group,
+                consume_type=data.consume_type,
+                message_model=data.message_model,
+                consume_from=data.consume_from,
             )
         if group.update(data, client):
             self._on_change(group)

@@ -16,7 +16,6 @@ from flintmq.broker.filtering.sql_filter import SqlFilter
 from flintmq.broker.tables.state_keeper import StateKeeper
 from flintmq.filter.errors import SqlFilterError
 from flintmq.filter.filter_entries import ENTRY_COUNT_MAX, FilterEntry, read_entries
-from flintmq.filter.sql92 import compile_in_steps, load_parser
 from flintmq.model.steps import finish
 from flintmq.remoting.paced_log import PacedLog
 
@@ -91,6 +90,9 @@ class FilterTable:
         """Do what `compiled` does, and yield wherever it may be interrupted."""
         found = self._compiled.pop(expression, None)
         if found is None:
+            # Few brokers have such subscriptions.
+            from flintmq.filter.sql92 import compile_in_steps
+
             try:
                 found = yield from compile_in_steps(expression)
             except SqlFilterError as error:
@@ -210,6 +212,8 @@ class FilterTable:
 
     def make_filters(self) -> None:
         """Load the parser and make the filters of all entries, before anybody waits for that."""
+        from flintmq.filter.sql92 import load_parser
+
         load_parser()
         for topic, group in self._entries:
             self.filter_of(topic, group)

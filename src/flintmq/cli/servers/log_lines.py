@@ -19,7 +19,7 @@ _ExceptionInfo: TypeAlias = (
     tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 )
 
-_SLOT: Final = re.compile(r"%%|(?:(\w+)=)?%[-+ #0]*\d*(?:\.\d+)?[a-zA-Z]")
+_SLOT: Final = r"%%|(?:(\w+)=)?%[-+ #0]*\d*(?:\.\d+)?[a-zA-Z]"
 """A place for an argument in a message, with the name before it."""
 
 _CONTROL: Final = (
@@ -111,7 +111,7 @@ def _event_of(record: logging.LogRecord) -> tuple[str, dict[str, Any]]:
     template = str(record.msg)
     event = template.partition(": ")[0]
     arguments = record.args if isinstance(record.args, tuple) else ()
-    slots = [found[1] for found in _SLOT.finditer(template) if found[0] != "%%"]
+    slots = [found[1] for found in re.finditer(_SLOT, template) if found[0] != "%%"]
     if len(slots) != len(arguments):
         return _cut(record.getMessage()) if "%" in event else event, {}
     fields = {

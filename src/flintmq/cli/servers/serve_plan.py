@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -16,7 +15,7 @@ from flintmq.settings.metrics_settings import METRICS_SETTINGS, metrics_at
 from flintmq.settings.tls_settings import PASSWORD_SUFFIX, TLS_SETTINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from flintmq.broker import StoreConfig
 
@@ -33,7 +32,8 @@ SMALL_STORE: Final = {
 
 JAVA_SLOT_COUNT: Final = 5_000_000
 JAVA_ENTRY_COUNT: Final = 20_000_000
-_FILE_NAME: Final = "[0-9]" * 20
+_NAME_LENGTH: Final = 20
+"""Digits in the names of the files of log and queues."""
 
 SPLITTER_KEY: Final = "rocketmq.broker.multiPathSplitter"
 DIRECTORY_KEYS: Final = frozenset(
@@ -72,19 +72,29 @@ def found_sizes(root: Path, *log_directories: Path) -> dict[str, str]:
     The log of a store that was made with other sizes could not be opened.  It may lie in
     directories of its own.
     """
-    found = {}
+    found: dict[str, str] = {}
     logs = log_directories or (root / "commitlog",)
+    if not any(directory.exists() for directory in (root, *logs)):
+        return found  # Looking for files takes a while, and there are none.
     for key, files in (
-        ("mappedFileSizeCommitLog", chain.from_iterable(one.glob(_FILE_NAME) for one in logs)),
-        ("mappedFileSizeConsumeQueue", root.glob(f"consumequeue/*/*/{_FILE_NAME}")),
+        ("mappedFileSizeCommitLog", _files_in(logs)),
+        ("mappedFileSizeConsumeQueue", _files_in(root.glob("consumequeue/*/*"))),
     ):
-        file = next(iter(files), None)
+        file = next(files, None)
         if file is not None and (size := file.stat().st_size):
             found[key] = str(size)
     index = next(root.glob("index/[0-9]*"), None)
     if index is not None and index.stat().st_size == file_size(JAVA_SLOT_COUNT, JAVA_ENTRY_COUNT):
         found |= {"maxHashSlotNum": str(JAVA_SLOT_COUNT), "maxIndexNum": str(JAVA_ENTRY_COUNT)}
     return found
+
+
+def _files_in(directories: Iterable[Path]) -> Iterator[Path]:
+    """Yield the files of log or queues in some directories, those of them that are there."""
+    for directory in directories:
+        for path in directory.iterdir() if directory.is_dir() else ():
+            if len(path.name) == _NAME_LENGTH and path.name.isdecimal():
+                yield path
 
 
 @value_class
@@ -138,6 +148,15 @@ class ServePlan(Value):
 
     def properties(self, member: Member, namesrv: str) -> dict[str, str]:
         """Return the settings of a broker by RocketMQ's names."""
+        given = self._given(member, namesrv)
+        logs = given.get("storePathCommitLog", "").split(given.get(SPLITTER_KEY, ","))
+        found = found_sizes(
+            Path(given["storePathRootDir"]), *(Path(one.strip()) for one in logs if one.strip())
+        )
+        return {**SMALL_STORE, **found, **given}
+
+    def _given(self, member: Member, namesrv: str) -> dict[str, str]:
+        """Return the settings of a broker but for the sizes of its files, unless those are set."""
         place = self.count * member.replica + member.group_index
         port = self.broker_port + PORT_STEP * place if self.broker_port else 0
         settings = dict(self.settings)
@@ -150,19 +169,12 @@ class ServePlan(Value):
         if member.replica:
             settings |= {"brokerRole": "SLAVE", "brokerId": str(member.replica)}
         settings |= self._metrics(place)
-        root = self.directory(member) / "store"
-        logs = settings.get("storePathCommitLog", "").split(settings.get(SPLITTER_KEY, ","))
         return {
-            **SMALL_STORE,
-            **found_sizes(
-                Path(settings.get("storePathRootDir", root)),
-                *(Path(one.strip()) for one in logs if one.strip()),
-            ),
             "brokerName": member.broker_name,
             "namesrvAddr": namesrv,
             "listenPort": str(port),
             "bindAddress": self.host,
-            "storePathRootDir": str(root),
+            "storePathRootDir": str(self.directory(member) / "store"),
             **settings,
         }
 
@@ -196,7 +208,9 @@ class ServePlan(Value):
 
     def keep_settings(self, member: Member, broker: BrokerConfig, store: StoreConfig) -> Path:
         """Write the settings down, so that a broker can be started on them by itself."""
-        wanted = self.properties(member, "").keys() | {
+        wanted = {
+            *SMALL_STORE,
+            *self._given(member, ""),
             "brokerClusterName",
             "brokerId",
             "brokerIP1",

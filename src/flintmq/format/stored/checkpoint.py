@@ -26,11 +26,11 @@ void after a torn write.
 
 import struct
 import zlib
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from flintmq.format.buffer import Buffer
 from flintmq.format.errors import CorruptCheckpointError
+from flintmq.model.value_class import Value, value_class
 
 FILE_SIZE: Final = 4096
 MARKS_AT: Final = 64
@@ -66,14 +66,24 @@ class CheckpointMarks(NamedTuple):
     unit_total: int
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+@value_class
+class Checkpoint(Value):
     """The content of a checkpoint page."""
 
     physic: int = 0
     logics: int = 0
     index: int = 0
     marks: CheckpointMarks | None = None
+
+    def __init__(
+        self,
+        physic: int = 0,
+        logics: int = 0,
+        index: int = 0,
+        marks: CheckpointMarks | None = None,
+    ) -> None:
+        """Take the fields, also without their names."""
+        super().__init__(physic=physic, logics=logics, index=index, marks=marks)
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:

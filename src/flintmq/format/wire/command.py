@@ -42,6 +42,7 @@ from flintmq.format.wire.frame import (
     encode_prefix,
 )
 from flintmq.format.wire.remoting_errors import CommandHeaderError, LocalProtocolError
+from flintmq.model.value_class import FieldEquality
 
 RESPONSE_FLAG: Final = 1
 ONE_WAY_FLAG: Final = 2
@@ -70,8 +71,8 @@ _LANGUAGES: Final = {int(member): member for member in LanguageCode}
 _LANGUAGE_NAMES: Final = {member.name: member for member in LanguageCode}
 
 
-@dataclass(slots=True, kw_only=True)
-class Command:
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
+class Command(FieldEquality):
     """One request or answer.
 
     ``serialize_type`` is the notation of its header; `answer` keeps it, so that a peer is

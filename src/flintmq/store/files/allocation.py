@@ -4,15 +4,19 @@ Reserving a gigabyte takes the disk longer than an append may wait.  So while on
 filled a thread makes the following one; whoever rolls the log finds it ready.
 """
 
+from __future__ import annotations
+
 import logging
 import threading
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from flintmq.store.clock import Clock
 from flintmq.store.errors import StoreClosedError, StoreError
 from flintmq.store.files.interface import Files, MappedRegion, staging_directory
-from flintmq.store.files.transient_pool import TransientPool
+
+if TYPE_CHECKING:
+    from flintmq.store.files.transient_pool import TransientPool
 
 logger = logging.getLogger(__name__)
 

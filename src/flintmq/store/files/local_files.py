@@ -245,7 +245,7 @@ class LocalFiles:
     def boot_id(self) -> str:
         """Return what names this run of the machine, empty where nothing does."""
         try:
-            return _BOOT_ID.read_text("ascii").strip()
+            return _BOOT_ID.read_bytes().decode().strip()
         except (OSError, UnicodeDecodeError):
             return ""
 

@@ -5,15 +5,19 @@ how far: ``wrote`` (appended), ``committed`` (copied from a write buffer into th
 ``flushed`` (durable).  A file loaded from disk counts as full until recovery moves them.
 """
 
+from __future__ import annotations
+
 import logging
 import threading
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from flintmq.store.errors import FlushFailedError, StoreError
 from flintmq.store.files.interface import Buffer, Files, MappedRegion
-from flintmq.store.files.transient_pool import TransientPool
+
+if TYPE_CHECKING:
+    from flintmq.store.files.transient_pool import TransientPool
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +32,7 @@ class Slice:
 
     __slots__ = ("_file", "size", "start", "view")
 
-    def __init__(self, file: "MappedFile", position: int, size: int) -> None:
+    def __init__(self, file: MappedFile, position: int, size: int) -> None:
         """Cut the range out of a file that was held for this slice."""
         self.start = file.first_offset + position
         self.size = size

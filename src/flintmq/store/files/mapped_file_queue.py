@@ -12,7 +12,7 @@ import struct
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final, Literal, overload
+from typing import TYPE_CHECKING, Final, Literal, overload
 
 from flintmq.store.clock import Clock
 from flintmq.store.errors import StoreError, StoreIOError, StoreLoadError
@@ -20,8 +20,10 @@ from flintmq.store.files.allocation import Allocator
 from flintmq.store.files.interface import Files, MappedRegion
 from flintmq.store.files.mapped_file import PAGE_SIZE, MappedFile
 from flintmq.store.files.placement import Placement
-from flintmq.store.files.transient_pool import TransientPool
 from flintmq.store.files.unsynced import Unsynced
+
+if TYPE_CHECKING:
+    from flintmq.store.files.transient_pool import TransientPool
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +60,7 @@ class MappedFileQueue:
         files: Files,
         clock: Clock,
         allocator: Allocator | None = None,
-        pool: TransientPool | None = None,
+        pool: "TransientPool | None" = None,
         reserve: bool = True,
     ) -> None:
         """Describe the queue; ``load`` maps what is there, and no file is made before its time.

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from flintmq.store.config import DamagedLogPolicy
 from flintmq.store.errors import StoreLoadError
 from flintmq.store.recovery.damage import DamageJudge
-from flintmq.store.recovery.set_aside import set_aside
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -146,6 +145,8 @@ class LogSurvey:
             "cutAt": self._clock.now_ms(),
         }
         root = self._config.root
+        from flintmq.store.recovery.set_aside import set_aside  # Few logs need it.
+
         made = set_aside(self._log, root, doubt.offset, facts, files=self._files)
         report.records_set_aside, report.bytes_set_aside = behind
         report.set_aside_reason = doubt.reason

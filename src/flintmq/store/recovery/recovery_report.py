@@ -1,16 +1,21 @@
 """What a recovery found and did."""
 
-from dataclasses import dataclass, field
-from typing import Final
+from __future__ import annotations
 
-from flintmq.store.recovery.damage import LogDamage
+from dataclasses import field
+from typing import TYPE_CHECKING, Final
+
+from flintmq.model.value_class import FieldEquality, NamedFields, named_fields
+
+if TYPE_CHECKING:
+    from flintmq.store.recovery.damage import LogDamage
 
 PROBLEMS_KEPT_MAX: Final = 100
 """A log full of damage must not fill the memory with sentences about it."""
 
 
-@dataclass(slots=True)
-class RecoveryReport:
+@named_fields
+class RecoveryReport(FieldEquality, NamedFields):
     """What recovery found and did; kept by the store for later display."""
 
     clean_exit: bool = True

@@ -119,7 +119,9 @@ class Durability:
         RocketMQ's ``abort`` is empty and only its existence counts.
         """
         self.checkpoint()
-        boot = self._boot if self._boot != _BOOT else b""
+        boot = self._boot
+        if boot == _BOOT:
+            boot = b""
         if self._abort_content != boot or not self._files.exists(self._abort):
             self._files.write(self._abort, boot)
         self._files.sync_directory(self._config.root)

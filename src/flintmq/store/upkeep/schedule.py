@@ -28,7 +28,6 @@ from flintmq.store.upkeep.held_records import (
     delivery_of,
     read_held,
 )
-from flintmq.store.upkeep.schedule_pipeline import DeliveryPipeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from flintmq.store.files.interface import Files
     from flintmq.store.reading.store_reader import StoreReader
     from flintmq.store.results import PutResult
-    from flintmq.store.upkeep.schedule_pipeline import WhenFlushed
+    from flintmq.store.upkeep.schedule_pipeline import DeliveryPipeline, WhenFlushed
     from flintmq.store.views.queue_table import QueueTable, StoredQueue
 
 logger = logging.getLogger(__name__)
@@ -106,6 +105,13 @@ class _Level:
         """On the monotonic clock, because the other one may be set back."""
 
 
+def _pipeline(when_flushed: WhenFlushed) -> DeliveryPipeline:
+    # By default there is none.
+    from flintmq.store.upkeep.schedule_pipeline import DeliveryPipeline
+
+    return DeliveryPipeline(when_flushed)
+
+
 class ScheduleService:
     """Delivers delayed messages, driven by the owner of the store: it has no thread and no timer.
 
@@ -151,7 +157,7 @@ class ScheduleService:
         # Without synchronous flush nobody is promised anything that a pipeline could wait for.
         pipelined = config.schedule_async_deliver and config.flush_mode is FlushMode.SYNC
         self._levels = [
-            _Level(number, delay_ms, DeliveryPipeline(when_flushed) if pipelined else None)
+            _Level(number, delay_ms, _pipeline(when_flushed) if pipelined else None)
             for number, delay_ms in enumerate(delay_levels.delays_ms, start=1)
         ]
         self._offsets: dict[int, int] = {}

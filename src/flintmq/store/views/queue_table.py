@@ -12,7 +12,6 @@ from flintmq.store.errors import StoreIOError, StoreLoadError
 from flintmq.store.files.interface import safe_child
 from flintmq.store.files.unsynced import are_many, sync_all_below
 from flintmq.store.views.consume_queue import ConsumeQueue
-from flintmq.store.views.consume_queue_ext import ConsumeQueueExt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from flintmq.store.files.mapped_file import MappedFile
     from flintmq.store.files.mapped_file_queue import MappedFileQueue
     from flintmq.store.files.unsynced import Unsynced
+    from flintmq.store.views.consume_queue_ext import ConsumeQueueExt
     from flintmq.store.views.space_ahead import SpaceAhead
 
 logger = logging.getLogger(__name__)
@@ -200,6 +200,9 @@ class QueueTable:
             ahead=self._ahead,
         )
         if config.enable_consume_queue_ext:
+            # Few stores have one.
+            from flintmq.store.views.consume_queue_ext import ConsumeQueueExt
+
             queue.ext = ConsumeQueueExt(
                 safe_child(self.ext_directory, topic) / str(queue_id),
                 file_size=config.consume_queue_ext_file_size,
