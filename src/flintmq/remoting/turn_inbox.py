@@ -6,8 +6,9 @@ comes to its callbacks.  Then all requests are handled, those that can be gather
 connections, and the answers of each connection leave with one write.  Reads of peers that finish
 no frames come after all others (`flintmq.remoting.unfinished_reads`).
 
-Known pulls gain nothing from each other, so they are answered at once, unless something else was
-kept before them: what is sent may be what they or others wait for.
+Known pulls gain nothing from each other, so they are answered at once where nothing else has come
+for a while.  Otherwise they are kept like everything else, and handled last: each takes as long as
+some sends, and what is sent may be what they wait for.
 
 Where only one connection is busy there is nothing to gather with: its reads are handled at once.
 """
@@ -54,6 +55,8 @@ LARGE_READS_MAX: Final = 1
 UNKNOWN_READS: Final = 32
 """Small reads of a connection that are not offered to machine code after it has known nothing of
 some: whoever pulls goes on to do so."""
+PULLS_KEPT: Final = 64
+"""So many reads of who pulls are kept after one of somebody else."""
 UNKNOWN_READS_MIN: Final = 4
 """So many of them in succession: what it does not know it learns from one or two."""
 
@@ -137,21 +140,28 @@ class TurnInbox:
         """Whether the first of them are read from in the next turn of the loop."""
         self._crowded_turns = 0
         """Turns in which reads are kept, even if they stay alone; 0 while the inbox is calm."""
+        self._pulls_kept = 0
+        """How many of the next reads of who pulls are kept for the end of their turn."""
         self._last_source: ReadSource | None = None
         self._last_time = -math.inf
 
     def add(self, connection: ReadSource, data: bytes) -> None:
         """Keep what a read brought until all sockets were asked, or handle it now if it is calm."""
+        is_pulling = connection.pull_reads > 0
+        if not is_pulling:
+            self._pulls_kept = PULLS_KEPT
         if not self._reads and not self._unfinished:
             if self._is_calm(connection, data):
                 self._active_wait.came(self._last_time)
                 self._handle_alone(connection, data)
                 self._active_wait.answered()
                 return
-            if connection.pull_reads > 0 and len(data) <= SMALL_READ_SIZE:
+            if is_pulling and not self._pulls_kept and len(data) <= SMALL_READ_SIZE:
                 data = self._take_at_once(connection, data)
                 if not data:
                     return
+        if is_pulling and self._pulls_kept:
+            self._pulls_kept -= 1
         if not self._reads:
             self._handle_later()
         self._reads.append((connection, data))

@@ -302,6 +302,21 @@ async def test_known_pulls_come_behind_what_others_have_sent_before() -> None:
     assert walking.walked == 2
 
 
+async def test_pulls_are_kept_for_a_while_where_others_have_sent() -> None:
+    """At once they would take the time of those who send again as soon as they are answered."""
+    here, _ = pulling(2)
+    here.connections[1].pull_reads = 0
+    here.feed(1, b"send")
+    for count in range(1, module.PULLS_KEPT + 1):
+        here.feed(0, b"pull")
+        assert len(here.written()[0]) == count - 1
+        await asyncio.sleep(0)
+        assert len(here.written()[0]) == count
+        here.connections[0].pull_reads = 100
+    here.feed(0, b"pull")
+    assert len(here.written()[0]) == module.PULLS_KEPT + 1
+
+
 async def test_what_is_not_known_behind_a_pull_waits_with_its_answer_for_the_end_of_the_turn() -> (
     None
 ):
