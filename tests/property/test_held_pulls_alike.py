@@ -27,6 +27,7 @@ from flintmq.format.wire.bodies.heartbeat import (
 from flintmq.format.wire.codes import RequestCode
 from flintmq.format.wire.command import Command, decode_command
 from flintmq.format.wire.frame import FrameDecoder, HeaderType
+from flintmq.remoting import turn_inbox
 from flintmq.store.append_group import encoder_choice
 from flintmq.store.reading import read_engines
 from tests.kits.broker.at_once import AtOnce
@@ -168,7 +169,7 @@ async def serve(
     root: Path, chunks: list[bytes], *, way: str, more: dict[str, str]
 ) -> tuple[dict[int, Command], dict[str, Any]]:
     """Feed a broker with reads; return its answers, and what it has kept and counted."""
-    gather, inbox = way != "plain", way == "walked"
+    gather, inbox = way != "plain", way in ("walked", "at once")
     async with fed_broker(root, SETTINGS | more, gather=gather, inbox=inbox) as fed:
         context = fed.broker.context
         left: dict[str, Any] = {"held after each": []}
@@ -196,10 +197,11 @@ def assert_alike(chunks: list[bytes], more: dict[str, str]) -> None:
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         for module in (pull_fast_path, send_fast_path, encoder_choice, read_engines):
             patch.setattr(module, "LoadOnDemand", AtOnce)
-        plain, *others = [
-            run_within(serve(Path(name, way), chunks, way=way, more=more), 60)
-            for way in ("plain", "fast", "walked")
-        ]
+        ways = []
+        for way in ("plain", "fast", "walked", "at once"):
+            patch.setattr(turn_inbox, "PULLS_KEPT", 0 if way == "at once" else 1 << 40)
+            ways.append(run_within(serve(Path(name, way), chunks, way=way, more=more), 60))
+        plain, *others = ways
     for answers, left in others:
         assert left == plain[1]
         assert answers.keys() == plain[0].keys()

@@ -14,6 +14,7 @@ from flintmq.broker.pulling.pull_fast_path import PullFastPath
 from flintmq.broker.sending import send_fast_path
 from flintmq.format.wire.codes import RequestCode
 from flintmq.format.wire.frame import HeaderType
+from flintmq.remoting import turn_inbox
 from flintmq.remoting.request_table import RequestSource
 from flintmq.store.append_group import encoder_choice
 from flintmq.store.reading import read_engines
@@ -68,9 +69,10 @@ async def serve(
         return fed.answers, context.store_host, left
 
 
-def assert_alike(chunks: list[bytes]) -> None:
+def assert_alike(chunks: list[bytes], *, at_once: bool) -> None:
     """Serve some reads by machine code and by the processor, and compare."""
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(turn_inbox, "PULLS_KEPT", 0 if at_once else 1 << 40)
         for module in (pull_fast_path, send_fast_path, encoder_choice, read_engines):
             patch.setattr(module, "LoadOnDemand", AtOnce)
         one = run_within(serve(Path(name, "walked"), chunks, walked=True), 60)
@@ -88,6 +90,7 @@ FILLED: Final = [send(number % 3 % 2, 10 if number % 5 else 300) for number in r
     header_type=st.sampled_from(HeaderType),
     cuts=st.lists(st.floats(0, 1), max_size=3),
     flips=st.lists(st.tuples(st.floats(0, 1), st.integers(1, 255)), max_size=2),
+    at_once=st.booleans(),
 )
 @settings(
     max_examples=40,
@@ -101,6 +104,7 @@ def test_walked_pulls_are_answered_alike(
     header_type: HeaderType,
     cuts: list[float],
     flips: list[tuple[float, int]],
+    at_once: bool,
 ) -> None:
     chunks = chunks_of([FILLED, *[[pull(), pull(queueId="1")]] * 2, *reads], header_type)
     last = bytearray(chunks[-1])
@@ -108,12 +112,13 @@ def test_walked_pulls_are_answered_alike(
         last[int(share * (len(last) - 1))] ^= bits
     ends = sorted({int(share * len(last)) for share in cuts} | {len(last)})
     pieces = [bytes(last[start:end]) for start, end in pairwise([0, *ends])]
-    assert_alike([*chunks[:-1], *filter(None, pieces)])
+    assert_alike([*chunks[:-1], *filter(None, pieces)], at_once=at_once)
 
 
+@pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("header_type", HeaderType)
 def test_a_pull_that_was_seen_before_is_answered_by_machine_code(
-    header_type: HeaderType, monkeypatch: pytest.MonkeyPatch
+    header_type: HeaderType, at_once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[int] = []
     take = PullFastPath.take
@@ -126,12 +131,13 @@ def test_a_pull_that_was_seen_before_is_answered_by_machine_code(
     offsets = [pull(queueOffset=str(offset), commitOffset="7") for offset in (0, 3, 12)]
     # The first one makes the group, with which all that was known before is forgotten.
     chunks = chunks_of([FILLED, [pull()], [pull()], offsets, offsets[1:]], header_type)
-    assert_alike(chunks)
+    assert_alike(chunks, at_once=at_once)
     # What is not known when it comes is offered once more at the end of the turn.
-    assert taken == [0, 0, len(chunks[3]), len(chunks[4])]
+    assert taken == [0] * (2 if at_once else 1) + [len(chunks[3]), len(chunks[4])]
 
 
-def test_the_end_of_a_queue_is_left_to_the_ordinary_way_from_there_on() -> None:
+@pytest.mark.parametrize("at_once", [False, True])
+def test_the_end_of_a_queue_is_left_to_the_ordinary_way_from_there_on(at_once: bool) -> None:
     known, at_the_end = pull(sysFlag="6"), pull(sysFlag="6", queueOffset="40")
     reads = [FILLED, [known], [known], [known, at_the_end, known], [send(0, 10)], [known]]
-    assert_alike(chunks_of(reads, HeaderType.JSON))
+    assert_alike(chunks_of(reads, HeaderType.JSON), at_once=at_once)
