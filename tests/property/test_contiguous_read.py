@@ -16,6 +16,7 @@ from flintmq.kernels.checked_access import checked_bytes_at, checked_copy, check
 from flintmq.kernels.queue_reads import NOT_CONTIGUOUS, copy_records, find_pieces
 from flintmq.store.message_store import MessageStore
 from flintmq.store.read_cursor import ReadCursor
+from flintmq.store.reading import cold_reads
 from flintmq.store.reading import store_reader as reading
 from flintmq.store.reading.cold_reads import KNOWN_S
 from flintmq.store.reading.compiled_read import CompiledRead
@@ -263,6 +264,29 @@ def test_of_large_messages_as_many_are_read_at_once_as_fit(
         assert (len(found["messages"]), found["size"]) == (count, count * record_size)
     # One that is larger than all may be is looked at by itself.
     assert taken[-1] is (room >= 1)
+
+
+@pytest.mark.parametrize("room", [0.5, 1, 1.99, 2, 3.5, 7.99, 8, 99])
+@pytest.mark.parametrize("recent_size", [0, 1 << 40])
+def test_of_large_messages_as_many_are_copied_as_fit(
+    room: float, recent_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was copied as soon as not all that a pull asks for did fit."""
+    room_size = int(room * 1292)
+    monkeypatch.setattr(cold_reads, "RECENT_SIZE", recent_size)
+    monkeypatch.setattr(cold_reads, "CHUNK_SIZE", 4096)
+    with open_store(transfer_bytes_in_memory_max=room_size, commit_log_file_size=1 << 20) as store:
+        use_engine(store, CompiledRead())
+        fill(store, [(number % 2, 1200, 1) for number in range(32)])
+        cursor, offset = ReadCursor("T", 0), 0
+        while offset < 16:
+            # Whoever goes on gets what one gets who looks anew.
+            for reader in (cursor, ReadCursor("T", 0)):
+                copied = copy_of(store, reader, offset, 32)
+                assert (copied is not None) is (room >= 1)
+                if copied is not None:
+                    check_copy(copied, one_by_one(store, 0, offset, 32))
+            offset += max(int(room), 1)
 
 
 def test_copies_go_over_the_edge_of_log_files() -> None:

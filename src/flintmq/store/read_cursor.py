@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from flintmq.format.stored.consume_queue import UNIT, UNIT_SIZE
-
 if TYPE_CHECKING:
     from flintmq.store.files.mapped_file import MappedFile
     from flintmq.store.views.queue_table import StoredQueue
-
-
-_unit_at: Final = UNIT.unpack_from
 
 
 class ResidentRange(NamedTuple):
@@ -20,6 +15,10 @@ class ResidentRange(NamedTuple):
     start: int
     end: int
     until: float
+
+
+NOTHING_KNOWN: Final = ResidentRange(0, 0, 0.0)
+"""Stands for a range where none is in memory, or nobody has asked."""
 
 
 class CursorFiles:
@@ -40,31 +39,18 @@ class CursorFiles:
         queue: StoredQueue,
         units: MappedFile,
         units_address: int,
-        units_ready: ResidentRange,
         log: MappedFile,
         log_address: int,
-        log_ready: ResidentRange,
     ) -> None:
         self.queue = queue
         self.units = units
         self.units_address = units_address
-        self.units_ready = units_ready
+        self.units_ready = NOTHING_KNOWN
+        """What of the queue's file was in memory, by positions in it."""
         self.log = log
         self.log_address = log_address
-        self.log_ready = log_ready
-
-    def has_units_ready(self, position: int, count: int, now: float) -> bool:
-        """Return whether units at a position are known to be in memory."""
-        start, end, until = self.units_ready
-        return start <= position and position + count * UNIT_SIZE <= end and now < until
-
-    def has_log_ready(self, position: int, count: int, now: float) -> bool:
-        """Return whether the records of units at a position, which are held, are known to be."""
-        start, end, until = self.log_ready
-        view, log_start = self.units.view, self.log.first_offset
-        first, _, _ = _unit_at(view, position)
-        last, last_size, _ = _unit_at(view, position + (count - 1) * UNIT_SIZE)
-        return start <= first - log_start <= last - log_start <= end - last_size and now < until
+        self.log_ready = NOTHING_KNOWN
+        """What of the log file was in memory, by positions in it."""
 
 
 class ReadCursor:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from flintmq.format.stored.consume_queue import UNIT, UNIT_SIZE
 from flintmq.format.stored.consume_queue_ext import is_address
 from flintmq.store.errors import StoreError
-from flintmq.store.read_cursor import ResidentRange
+from flintmq.store.read_cursor import NOTHING_KNOWN, ResidentRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -47,6 +47,8 @@ KNOWN_S: Final = 0.5
 """How long a chunk that was in memory is taken to be there still."""
 KNOWN_COUNT_MAX: Final = 4096
 """Chunks that are remembered: each queue that is read from far behind has one, and the log more."""
+TOGETHER_COUNT_MAX: Final = 4
+"""Chunks side by side that are told of as one range."""
 
 
 class ColdRange(NamedTuple):
@@ -145,11 +147,23 @@ class ColdReads:
         recent = readable_end - RECENT_SIZE
         return recent if recent > self._written_from else self._written_from
 
-    def known_around(self, file: MappedFile, position: int) -> ResidentRange:
-        """Return what is known to be in memory around a position, without asking anybody."""
-        number = position // CHUNK_SIZE
+    def ready_around(self, file: MappedFile, start: int, end: int) -> ResidentRange:
+        """Return what is known to be in memory around a part of a file; nothing if the part is not.
+
+        The chunks behind that of the start belong to it if they are known too: messages of a queue
+        may lie in several of them.
+        """
+        if not 0 < end - start <= SPAN_SIZE_MAX or not self._is_resident(file, start, end - start):
+            return NOTHING_KNOWN
+        number, now = start // CHUNK_SIZE, self.now()
         until = self._known_until.get((file, number), 0.0)
-        return ResidentRange(number * CHUNK_SIZE, (number + 1) * CHUNK_SIZE, until)
+        stop = number + 1
+        while stop < number + TOGETHER_COUNT_MAX:
+            behind = self._known_until.get((file, stop), 0.0)
+            if now >= behind:
+                break
+            until, stop = min(until, behind), stop + 1
+        return ResidentRange(number * CHUNK_SIZE, stop * CHUNK_SIZE, until)
 
     def of_records(self, physical_offsets: Iterable[int]) -> list[ColdRange]:
         """Return what a read of the records at some physical offsets would wait for."""

@@ -14,9 +14,9 @@ import numpy as np
 from flintmq.format.stored.consume_queue import UNIT, UNIT_SIZE
 from flintmq.kernels.compiled import address_of
 from flintmq.kernels.queue_reads import copy_records
-from flintmq.store.read_cursor import CursorFiles
+from flintmq.store.read_cursor import NOTHING_KNOWN, CursorFiles
 from flintmq.store.reading.cold_reads import RECENT_UNIT_COUNT
-from flintmq.store.reading.contiguous_read import CONTIGUOUS_COUNT_MAX
+from flintmq.store.reading.contiguous_read import CONTIGUOUS_COUNT_MAX, fitting_count
 from flintmq.store.results import CopiedMessages
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ class CompiledCopies:
             if copied is not None:
                 return copied
         queue = queues.get(cursor.topic, cursor.queue_id)
-        files = None if queue is None else self._find(queue, offset, count, log, cold_reads)
-        copied = None if files is None else self._copy(files, offset, count, limits, None)
+        files = None if queue is None else self._find(queue, offset, log, cold_reads)
+        copied = None if files is None else self._copy(files, offset, count, limits, cold_reads)
         cursor.files = None if copied is None else files
         return copied
 
@@ -69,38 +69,39 @@ class CompiledCopies:
         offset: int,
         count: int,
         limits: tuple[Target, int, int, int],
-        cold_reads: ColdReads | None,
+        cold_reads: ColdReads,
     ) -> CopiedMessages | None:
-        """Copy messages that some files have; None if they have them not, or they are not plain.
-
-        With ``cold_reads`` it is looked whether they are in memory.
-        """
+        """Copy messages that some files have; None if they have them not, or they are not plain."""
         queue, units, log_file = files.queue, files.units, files.log
         target, readable_end, lowest, size_max = limits
         position = offset * UNIT_SIZE - units.first_offset
         unit_count = (units.readable - position) // UNIT_SIZE
         if position < 0 or unit_count <= 0 or offset * UNIT_SIZE < queue.min_logic_offset:
             return None
-        if count < unit_count:
-            # The unit behind the last message is where a read record by record stops.
-            seen_count = count + 1
-        else:
-            count = seen_count = unit_count
         end = queue.max_offset
         if not units.hold():
             return None
         try:
-            first, _, _ = _unit_at(units.view, position)
+            # The unit behind the last message is where a read record by record stops.
+            seen_count = count + 1 if count < unit_count else unit_count
+            if end - offset > RECENT_UNIT_COUNT and not _has_units_ready(
+                files, position, seen_count, cold_reads
+            ):
+                return None
+            view, count = units.view, count if count < unit_count else unit_count
+            first, _, _ = _unit_at(view, position)
+            last, last_size, _ = _unit_at(view, position + (count - 1) * UNIT_SIZE)
+            if last + last_size - first > size_max:
+                count = fitting_count(view, count, size_max, position)
+                last, last_size, _ = _unit_at(view, position + (count - 1) * UNIT_SIZE)
+                seen_count = count + 1 if count < unit_count else count
             log_start = log_file.first_offset
             if not 0 <= first - log_start < log_file.size:
                 return None
-            if cold_reads is not None:
-                asks_units = end - offset > RECENT_UNIT_COUNT
-                asks_log = first < cold_reads.hot_below(readable_end)
-                if (
-                    asks_units and not files.has_units_ready(position, count, cold_reads.now())
-                ) or (asks_log and not files.has_log_ready(position, count, cold_reads.now())):
-                    return None
+            if first < cold_reads.hot_below(readable_end) and not _has_log_ready(
+                files, first, last + last_size, cold_reads
+            ):
+                return None
             if not log_file.hold():
                 return None
             log_size = log_file.readable
@@ -128,36 +129,25 @@ class CompiledCopies:
         return tuple.__new__(CopiedMessages, (count, size, offset + count, queue.min_offset, end))
 
     def _find(
-        self,
-        queue: StoredQueue,
-        offset: int,
-        count: int,
-        log: CommitLog,
-        cold_reads: ColdReads,
+        self, queue: StoredQueue, offset: int, log: CommitLog, cold_reads: ColdReads
     ) -> CursorFiles | None:
-        """Return the files that have some messages, if they are in memory."""
+        """Return the files that have the message at an offset, if its unit is in memory."""
         found = queue.units_from(offset)
         if found is None:
             return None
-        units, position, units_end = found
+        units, position, _ = found
         try:
-            count = min(count, (units_end - position) // UNIT_SIZE)
-            behind_count = queue.max_offset - offset
-            if not cold_reads.are_ready(units, position, count, behind_count=behind_count):
-                return None
-            (first, _, _) = UNIT.unpack_from(units.view, position)
+            if queue.max_offset - offset > RECENT_UNIT_COUNT:
+                ready = cold_reads.ready_around(units, position, position + UNIT_SIZE)
+                if ready is NOTHING_KNOWN:
+                    return None
+            first, _, _ = _unit_at(units.view, position)
             log_file = log.files.find(first)
             if log_file is None or not log_file.hold():
                 return None
             try:
                 return CursorFiles(
-                    queue,
-                    units,
-                    self._address(units),
-                    cold_reads.known_around(units, position),
-                    log_file,
-                    self._address(log_file),
-                    cold_reads.known_around(log_file, first - log_file.first_offset),
+                    queue, units, self._address(units), log_file, self._address(log_file)
                 )
             finally:
                 log_file.release()
@@ -172,3 +162,22 @@ class CompiledCopies:
                 self._addresses.clear()
             address = self._addresses[file] = address_of(file.view)
         return address
+
+
+def _has_units_ready(files: CursorFiles, position: int, count: int, cold_reads: ColdReads) -> bool:
+    """Return whether units at a position are in memory."""
+    start, end, until = files.units_ready
+    units_end = position + count * UNIT_SIZE
+    if not start <= position < units_end <= end or cold_reads.now() >= until:
+        files.units_ready = cold_reads.ready_around(files.units, position, units_end)
+    return files.units_ready is not NOTHING_KNOWN
+
+
+def _has_log_ready(files: CursorFiles, first: int, end: int, cold_reads: ColdReads) -> bool:
+    """Return whether the log is in memory between two physical offsets."""
+    ready_start, ready_end, until = files.log_ready
+    log_start = files.log.first_offset
+    first, end = first - log_start, end - log_start
+    if not ready_start <= first < end <= ready_end or cold_reads.now() >= until:
+        files.log_ready = cold_reads.ready_around(files.log, first, end)
+    return files.log_ready is not NOTHING_KNOWN

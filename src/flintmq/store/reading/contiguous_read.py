@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import struct
+from bisect import bisect_right
 from itertools import accumulate, repeat
 from operator import add, ne, sub
 from typing import TYPE_CHECKING, Final
@@ -50,15 +51,17 @@ def _claims_layout(size: int, count: int) -> struct.Struct:
     return struct.Struct(">" + f"{_CLAIM.format.removeprefix('>')}{rest}x" * count)
 
 
-def fitting_count(units: memoryview, count: int, size_max: int) -> int:
-    """Return how many of ``count`` records a read brings: as many as fit, and one at least."""
-    first, _, _ = UNIT.unpack_from(units)
-    last, last_size, _ = UNIT.unpack_from(units, (count - 1) * UNIT_SIZE)
+def fitting_count(units: memoryview, count: int, size_max: int, at: int = 0) -> int:
+    """Return how many of ``count`` records a read brings: as many as fit, and one at least.
+
+    Their units begin at an index of ``units``.
+    """
+    first, _, _ = UNIT.unpack_from(units, at)
+    last, last_size, _ = UNIT.unpack_from(units, at + (count - 1) * UNIT_SIZE)
     if last + last_size - first <= size_max:
         return count
-    sizes = _units_layout(count).unpack_from(units)[1::2]
-    too_large = (number for number, size in enumerate(accumulate(sizes)) if size > size_max)
-    return max(next(too_large, count), 1)
+    sizes = _units_layout(count).unpack_from(units, at)[1::2]
+    return max(bisect_right(list(accumulate(sizes)), size_max), 1)
 
 
 def read_contiguous(

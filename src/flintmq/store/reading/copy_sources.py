@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class CopySources(NamedTuple):
-    """Where messages are, and how much of them is copied for one read."""
+    """Where messages are, and how much of them a read brings."""
 
     queues: QueueTable
     log: CommitLog
@@ -20,3 +20,4 @@ class CopySources(NamedTuple):
     """How many bytes at the end of the log count as being in memory."""
     count_max: int
     size_max: int
+    """How many messages and bytes a read brings."""
