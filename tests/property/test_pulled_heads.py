@@ -42,7 +42,7 @@ def test_both_engines_make_the_same_answer(
     messages = bytes(number % 251 for number in range(size))
     ANSWERS.room[:size] = np.frombuffer(messages, np.uint8)
     copied = CopiedMessages(1, size, next_offset, least, end)
-    frame = ANSWERS.frame_of(copied, opaque, broker_id, is_binary=is_binary)
+    frame = bytes(ANSWERS.frame_of(copied, opaque, broker_id, is_binary=is_binary))
     result = GetResult(
         GetStatus.FOUND, next_begin_offset=next_offset, min_offset=least, max_offset=end
     )

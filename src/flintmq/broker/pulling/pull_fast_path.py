@@ -59,6 +59,8 @@ COMPILED_ASK_COUNT: Final = 2048
 ANSWERED_SIZE_MAX: Final = 2 << 20
 """Bytes of answers that machine code's pulls of one turn lead to; the rest of it goes one by one,
 which ends with the time of a turn."""
+LARGE_ANSWER_SIZE: Final = 64 << 10
+"""Bytes of an answer that leaves at once; a smaller one is copied and leaves with others."""
 LEARNED_COUNT_MAX: Final = 64
 LEARN_PERIOD_S: Final = 1.0
 """So many headers are looked at in so long a time: clients can make up headers as they like."""
@@ -365,7 +367,11 @@ class PullFastPath:
             return 0
         micros = int((now() - began) * 1_000_000)
         suggested = admitted.group.broker_id if context.config.slave_read else 0
-        connection.send(compiled.answers.frame_of(copied, opaque, suggested, is_binary=is_binary))
+        frame = compiled.answers.frame_of(copied, opaque, suggested, is_binary=is_binary)
+        if len(frame) < LARGE_ANSWER_SIZE:
+            connection.send(bytes(frame))
+        else:
+            connection.send_pieces((frame,))
         count, size, next_offset, _, _ = copied
         context.store.statistics.record_get(count, micros)
         context.statistics.add_get(
