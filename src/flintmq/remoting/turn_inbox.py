@@ -191,7 +191,7 @@ class TurnInbox:
     def _take_at_once(self, connection: ReadSource, data: bytes) -> bytes:
         """Have known pulls at the beginning of a read answered; return what is left of it."""
         turns, requests = self._owner.turns, self._owner.requests
-        if connection.unknown_reads > 0 or not requests.takes_small_reads:
+        if connection.unknown_reads > 0:
             return data
         if turns is not None and not turns.begin():
             return data

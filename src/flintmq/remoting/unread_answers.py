@@ -80,7 +80,8 @@ class UnreadAnswers:
             self._restrain(writer, size)
         elif self._restrained and self.total_size <= self._pause_size // 2:
             self._release()
-        self.peak_size = max(self.peak_size, self.total_size)
+        if self.total_size > self.peak_size:
+            self.peak_size = self.total_size
 
     def forget(self, writer: AnswerWriter) -> None:
         """Forget a connection that has ended."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,15 +21,13 @@ class KnownRequests:
     def __init__(self, pulls: PullFastPath, sends: SendFastPath | None) -> None:
         self._pulls = pulls
         self._sends = sends
+        self.take_at_once: Final = pulls.take
+        """Handles pulls at the beginning of a read; returns how many bytes those were."""
 
     @property
     def is_ready(self) -> bool:
         """Whether there is machine code by now, by which even a single request costs less."""
         return self._pulls.is_ready or (self._sends is not None and self._sends.is_ready)
-
-    def take_at_once(self, connection: RequestSource, data: bytes) -> int:
-        """Handle pulls at the beginning of a read; return how many bytes those were."""
-        return self._pulls.take(connection, data)
 
     def take(self, reads: Sequence[tuple[RequestSource, bytes]]) -> Sequence[int]:
         """Handle requests at the beginnings of reads; return how many bytes of each those were."""
