@@ -205,6 +205,8 @@ class TurnInbox:
             connection.abort()
             return b""
         if size < len(whole):
+            if size:
+                connection.unknown_reads = 0
             return whole[size:]
         connection.has_finished_frame = True
         connection.finish_read()

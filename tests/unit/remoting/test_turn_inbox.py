@@ -328,6 +328,16 @@ async def test_what_is_not_known_behind_a_pull_waits_with_its_answer_for_the_end
     assert here.bulk.groups == [[b"other", b"pull"]]
 
 
+@pytest.mark.parametrize("turns", [False, True], ids=["crowded", "calm"])
+async def test_whoever_sends_other_things_behind_pulls_is_offered_each_time(turns: bool) -> None:
+    here, walking = pulling(1, turns=turns)
+    count = module.UNKNOWN_READS_MIN + 3
+    for _ in range(count):
+        here.feed(0, b"pull", b"other")
+        await asyncio.sleep(0)
+    assert walking.walked == count
+
+
 async def test_a_pull_in_two_reads_is_answered_with_the_second() -> None:
     here, walking = pulling(2)
     frame = encode_command(Command(code=CODE, body=b"pull"))
