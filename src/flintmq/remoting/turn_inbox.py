@@ -159,6 +159,8 @@ class TurnInbox:
             if is_pulling and not self._pulls_kept and len(data) <= SMALL_READ_SIZE:
                 data = self._take_at_once(connection, data)
                 if not data:
+                    # No turn was needed for it; but it shows that a crowd has thinned out.
+                    self._crowded_turns = max(self._crowded_turns - 1, 0)
                     return
         if is_pulling and self._pulls_kept:
             self._pulls_kept -= 1

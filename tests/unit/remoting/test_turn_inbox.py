@@ -289,6 +289,19 @@ async def test_known_pulls_are_answered_at_once_while_nothing_else_has_come(turn
     assert len(walking.offered) == 3
 
 
+async def test_whoever_goes_on_to_pull_alone_is_calm_again() -> None:
+    here, walking = pulling(2, turns=True)
+    here.feed(0, b"pull")
+    here.feed(1, b"pull")
+    for _ in range(module.CROWDED_TURNS):
+        here.clock += 1
+        here.feed(0, b"pull")
+    assert walking.walked == module.CROWDED_TURNS + 2
+    here.clock += 1
+    here.feed(0, b"other")
+    assert here.bulk.groups == [[b"other"]]
+
+
 async def test_known_pulls_come_behind_what_others_have_sent_before() -> None:
     here, walking = pulling(3)
     here.connections[1].pull_reads = 0
