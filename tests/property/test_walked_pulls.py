@@ -123,9 +123,12 @@ def test_a_pull_that_was_seen_before_is_answered_by_machine_code(
     taken: list[int] = []
     take = PullFastPath.take
 
-    def counted(path: PullFastPath, connection: RequestSource, data: bytes) -> int:
-        taken.append(take(path, connection, data))
-        return taken[-1]
+    def counted(
+        path: PullFastPath, connection: RequestSource, data: bytes, *size_max: int
+    ) -> tuple[int, int]:
+        sizes = take(path, connection, data, *size_max)
+        taken.append(sizes[0])
+        return sizes
 
     monkeypatch.setattr(PullFastPath, "take", counted)
     offsets = [pull(queueOffset=str(offset), commitOffset="7") for offset in (0, 3, 12)]

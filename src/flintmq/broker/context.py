@@ -96,6 +96,14 @@ class BrokerContext(NamedFields):
     replica: Replica | None = None
     """What a slave does to follow its master; None on a master."""
 
+    @property
+    def dispatches_later(self) -> bool:
+        """Whether what waits has turns of its own, in which it is entered slice by slice.
+
+        A turn may bring hundreds of reads: with a slice for each nobody else would have his turn.
+        """
+        return self.is_dispatching and self.store.dispatcher.is_cut_short
+
     def dispatch(self) -> None:
         """Enter stored messages into their queues and answer the pulls that waited for them.
 

@@ -159,6 +159,9 @@ class TurnInbox:
             if is_pulling and not self._pulls_kept and len(data) <= SMALL_READ_SIZE:
                 data = self._take_at_once(connection, data)
                 if not data:
+                    # No turn was needed for it; but it shows that a crowd has thinned out.
+                    if self._crowded_turns:
+                        self._crowded_turns -= 1
                     return
         if is_pulling and self._pulls_kept:
             self._pulls_kept -= 1
@@ -205,6 +208,8 @@ class TurnInbox:
             connection.abort()
             return b""
         if size < len(whole):
+            if size:
+                connection.unknown_reads = 0
             return whole[size:]
         connection.has_finished_frame = True
         connection.finish_read()

@@ -289,6 +289,19 @@ async def test_known_pulls_are_answered_at_once_while_nothing_else_has_come(turn
     assert len(walking.offered) == 3
 
 
+async def test_whoever_goes_on_to_pull_alone_is_calm_again() -> None:
+    here, walking = pulling(2, turns=True)
+    here.feed(0, b"pull")
+    here.feed(1, b"pull")
+    for _ in range(module.CROWDED_TURNS):
+        here.clock += 1
+        here.feed(0, b"pull")
+    assert walking.walked == module.CROWDED_TURNS + 2
+    here.clock += 1
+    here.feed(0, b"other")
+    assert here.bulk.groups == [[b"other"]]
+
+
 async def test_known_pulls_come_behind_what_others_have_sent_before() -> None:
     here, walking = pulling(3)
     here.connections[1].pull_reads = 0
@@ -326,6 +339,16 @@ async def test_what_is_not_known_behind_a_pull_waits_with_its_answer_for_the_end
     await asyncio.sleep(0)
     assert here.written() == [[b"pullotherpull"], []]
     assert here.bulk.groups == [[b"other", b"pull"]]
+
+
+@pytest.mark.parametrize("turns", [False, True], ids=["crowded", "calm"])
+async def test_whoever_sends_other_things_behind_pulls_is_offered_each_time(turns: bool) -> None:
+    here, walking = pulling(1, turns=turns)
+    count = module.UNKNOWN_READS_MIN + 3
+    for _ in range(count):
+        here.feed(0, b"pull", b"other")
+        await asyncio.sleep(0)
+    assert walking.walked == count
 
 
 async def test_a_pull_in_two_reads_is_answered_with_the_second() -> None:

@@ -176,20 +176,23 @@ class PullFastPath:
         """Whether `take` has machine code, by which even a single pull costs less."""
         return self._compiled.loaded is not None
 
-    def take(self, connection: RequestSource, data: bytes) -> int:
-        """Answer pulls of known headers at the beginning of a read; return how many bytes it was.
+    def take(
+        self, connection: RequestSource, data: bytes, size_max: int = ANSWERED_SIZE_MAX
+    ) -> tuple[int, int]:
+        """Answer pulls of known headers at the beginning of a read.
 
-        At a pull that is not plain after all the rest of the read is left to `gather`.
+        Return how many bytes those pulls were, and how many their answers.  At a pull that is not
+        plain after all, or behind ``size_max`` bytes of answers, the rest is left to `gather`.
         """
         compiled, context = self._compiled.loaded, self._context
         self._forget_if_changed()
         if compiled is None or compiled.is_empty:
-            return 0
-        if context.store.dispatcher.has_waiting:
+            return 0, 0
+        if context.store.dispatcher.has_waiting and not context.dispatches_later:
             # What the reads below would enter into their queues may be what others wait for.
             context.dispatch()
         pulls, end = compiled.walk(data)
-        found_count, size_left = 0, ANSWERED_SIZE_MAX
+        found_count, size_left = 0, size_max
         for number, offset, at, commit_offset, opaque, notation in pulls:
             known, is_binary, is_held, size = compiled.pulls[number], notation != 0, False, 0
             if (
@@ -215,7 +218,7 @@ class PullFastPath:
         if found_count:
             context.latencies.note(_PULL, _SUCCESS, context.latencies.began, found_count)
         connection.pull_reads = OFFERED_READS if end else connection.pull_reads - 1
-        return end
+        return end, size_max - size_left
 
     def finish(self) -> None:
         """Do nothing: every pull was answered when it came."""
