@@ -27,7 +27,7 @@ from flintmq.remoting.request_table import RequestSource
 from flintmq.remoting.unfinished_reads import UnfinishedReads, UnfinishedSource
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from flintmq.remoting.fair_turns import FairTurns
     from flintmq.remoting.request_table import RequestTable
@@ -266,7 +266,7 @@ class TurnInbox:
         if rest is None:
             return
         if rest:
-            self._take_rest(connection, rest)
+            self._take_rest(connection, rest, has_known=whole is not None and rest != whole)
         self._finish((connection,))
 
     def _take_known_of(self, connection: ReadSource, data: bytes) -> bytes | None:
@@ -292,10 +292,15 @@ class TurnInbox:
         else:
             connection.unknown_reads = UNKNOWN_READS
 
-    def _take_rest(self, connection: ReadSource, data: bytes) -> None:
-        """Have a connection handle its requests one by one."""
+    def _take_rest(self, connection: ReadSource, data: bytes, *, has_known: bool) -> None:
+        """Have a connection handle its requests one by one.
+
+        With ``has_known`` they came behind others in their read, which were handled already.
+        """
         try:
             connection.take_read(data)
+            if has_known:
+                connection.has_finished_frame = True
         except Exception:
             # As a transport does with a connection whose read could not be handled.
             logger.exception("requests could not be handled: peer=%s", connection.peer_text)
@@ -396,19 +401,25 @@ class TurnInbox:
         has_time = turns is None or turns.begin() > 0
         is_small = len(reads) == 1 and len(reads[0][1]) <= SMALL_READ_SIZE
         takes_reads = requests.takes_small_reads if is_small else requests.takes_reads
+        known: Collection[ReadSource] = ()
         # What is put off takes ten times as long later, and the machine may only have been busy.
         if takes_reads and (has_time or part_count < PARTS_ANYWAY):
-            reads = self._take_known(reads)
+            reads, known = self._take_known(reads)
         for connection, data in reads:
             if not data:
                 continue
-            self._take_rest(connection, data)
+            self._take_rest(connection, data, has_known=connection in known)
             if turns is not None:
                 turns.end(requests.last_code)
         self._finish([connection for connection, _ in reads])
 
-    def _take_known(self, reads: list[tuple[ReadSource, bytes]]) -> list[tuple[ReadSource, bytes]]:
-        """Have requests of known kinds handled all at once; return what is left of each read."""
+    def _take_known(
+        self, reads: list[tuple[ReadSource, bytes]]
+    ) -> tuple[list[tuple[ReadSource, bytes]], Collection[ReadSource]]:
+        """Have requests of known kinds handled all at once.
+
+        Return what is left of each read, and the connections that had such requests.
+        """
         opened: dict[int, bytes] = {}
         seen: set[ReadSource] = set()
         for number, (connection, data) in enumerate(reads):
@@ -421,7 +432,7 @@ class TurnInbox:
                 opened[number] = whole
             seen.add(connection)
         if not opened:
-            return reads
+            return reads, ()
         rests = list(reads)
         for number, whole in opened.items():
             rests[number] = reads[number][0], whole
@@ -431,11 +442,15 @@ class TurnInbox:
             logger.exception("requests could not be handled: peers=%d", len(opened))
             for number in opened:
                 reads[number][0].abort()
-            return [read for number, read in enumerate(reads) if number not in opened]
+            return [read for number, read in enumerate(reads) if number not in opened], ()
+        known = set()
         for number, size in zip(opened, handled, strict=False):
-            self._note_known(reads[number][0], size)
-            rests[number] = reads[number][0], opened[number][size:]
-        return rests
+            connection = reads[number][0]
+            self._note_known(connection, size)
+            rests[number] = connection, opened[number][size:]
+            if size:
+                known.add(connection)
+        return rests, known
 
     def _finish(self, open_connections: Sequence[ReadSource]) -> None:
         """Have gathered requests handled, and let all answers leave."""

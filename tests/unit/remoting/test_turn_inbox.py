@@ -405,6 +405,27 @@ async def test_a_small_read_that_begins_within_a_frame_is_joined_with_what_came_
     assert here.written() == [[b"a", b"a"]]
 
 
+@pytest.mark.parametrize("size", [3, 2 * module.SMALL_READ_SIZE])
+async def test_reads_that_end_in_half_a_frame_have_finished_those_before_it(size: int) -> None:
+    """Whoever has many requests on the way came last, with those who finish none."""
+    walking = Walking(b"a" * size)
+    count = 2 * UNFINISHED_CONNECTIONS_MAX
+    here = Here(count, turns=False, reads=walking)
+    frame = encode_command(Command(code=CODE, body=b"a" * size))
+    rest = b""
+    for _ in range(4):
+        for connection in here.connections:
+            connection.data_received(rest + frame + frame[:9])
+        rest = frame[9:]
+        here.inbox.handle()
+    await asyncio.sleep(0)
+    walking.offered.clear()
+    for connection in here.connections:
+        connection.data_received(rest + frame)
+    here.inbox.handle()
+    assert [len(offered) for offered in walking.offered] == [count]
+
+
 async def test_whoever_sends_nothing_known_is_offered_only_now_and_then() -> None:
     walking = Walking(b"a")
     here = Here(1, turns=True, reads=walking)
