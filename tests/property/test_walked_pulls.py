@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from flintmq.broker.pulling import pull_fast_path
 from flintmq.broker.pulling.pull_fast_path import PullFastPath
 from flintmq.broker.sending import send_fast_path
-from flintmq.format.wire.codes import RequestCode
 from flintmq.format.wire.frame import HeaderType
 from flintmq.remoting import turn_inbox
 from flintmq.remoting.request_table import RequestSource
@@ -20,28 +19,8 @@ from flintmq.store.append_group import encoder_choice
 from flintmq.store.reading import read_engines
 from tests.kits.broker.at_once import AtOnce
 from tests.kits.broker.fed_broker import chunks_of, fed_broker, without_host
-from tests.kits.broker.pulled_broker import LEFT_AFTER, SETTINGS, send
+from tests.kits.broker.pulled_broker import LEFT_AFTER, SETTINGS, pull, send
 from tests.kits.broker.remoting_kit import run_within
-
-PULL: Final = int(RequestCode.PULL_MESSAGE)
-
-
-def pull(**given_fields: str) -> dict[str, Any]:
-    fields = {
-        "consumerGroup": "g",
-        "topic": "T",
-        "queueId": "0",
-        "queueOffset": "0",
-        "maxMsgNums": "5",
-        "sysFlag": "4",
-        "commitOffset": "0",
-        "suspendTimeoutMillis": "100000",
-        "subscription": "*",
-        "subVersion": "0",
-        "expressionType": "TAG",
-    }
-    return {"code": PULL, "ext_fields": fields | given_fields}
-
 
 pulls = st.builds(
     pull,

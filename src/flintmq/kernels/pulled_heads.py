@@ -10,27 +10,23 @@ from typing import Final
 import numpy as np
 
 from flintmq.format.wire.frame import PREFIX_SIZE
+from flintmq.kernels.answers import (
+    PIECE_AT,
+    PIECE_SIZE,
+    PIECE_SLOT,
+    SLOT_EXT_SIZE,
+    SLOT_NOTHING,
+    SLOT_RAW_OPAQUE,
+    SLOT_SIZED,
+)
 from flintmq.kernels.compiled import Bytes, Target, copy_bytes, inlined, kernel, put_int
 from flintmq.kernels.group_buffers import Table
 
-# The columns of the table of pieces.
-PIECE_AT: Final = 0
-PIECE_SIZE: Final = 1
-PIECE_SLOT: Final = 2
-"""What follows the piece."""
-
-SLOT_NOTHING: Final = 0
-SLOT_BROKER: Final = 1
-SLOT_NEXT: Final = 2
-SLOT_LEAST: Final = 3
-SLOT_END: Final = 4
-SLOT_OPAQUE: Final = 5
-SLOT_RAW_OPAQUE: Final = 6
-"""The opaque number as four bytes, as binary headers have it."""
-SLOT_EXT_SIZE: Final = 7
-"""The size of all that follows in the header."""
-SLOT_SIZED: Final = 16
-"""Is added to a slot whose size stands before it, as in binary headers."""
+# What follows a piece here, beside what may follow one in any answer (`flintmq.kernels.answers`).
+SLOT_BROKER: Final = 8
+SLOT_NEXT: Final = 9
+SLOT_LEAST: Final = 10
+SLOT_END: Final = 11
 
 NUMBER_SIZE_MAX: Final = 20
 """Bytes of a number in digits, at most."""

@@ -11,7 +11,6 @@ from flintmq.broker.processors import known_requests
 from flintmq.broker.pulling import pull_fast_path
 from flintmq.broker.pulling.pull_fast_path import PullFastPath
 from flintmq.broker.sending import send_fast_path
-from flintmq.format.wire.codes import RequestCode
 from flintmq.format.wire.frame import HeaderType
 from flintmq.model.message import PutMessage
 from flintmq.remoting import turn_inbox
@@ -20,26 +19,11 @@ from flintmq.store.dispatch import Dispatcher
 from flintmq.store.run_limit import RUN_COUNT_MAX
 from tests.kits.broker.at_once import AtOnce
 from tests.kits.broker.fed_broker import FedBroker, chunks_of, fed_broker
-from tests.kits.broker.pulled_broker import SETTINGS, send
+from tests.kits.broker.pulled_broker import SETTINGS, pull, send
 
 PEER_COUNT: Final = 4
 """As many as the inbox handles in one turn before they have finished a frame."""
-FIELDS: Final = {
-    "consumerGroup": "g",
-    "topic": "T",
-    "queueId": "0",
-    "queueOffset": "0",
-    "maxMsgNums": "5",
-    "sysFlag": "4",
-    "commitOffset": "0",
-    "suspendTimeoutMillis": "100000",
-    "subscription": "*",
-    "subVersion": "0",
-    "expressionType": "TAG",
-}
-PULL: Final = chunks_of(
-    [[{"code": int(RequestCode.PULL_MESSAGE), "ext_fields": FIELDS}]], HeaderType.JSON
-)[0]
+PULL: Final = chunks_of([[pull()]], HeaderType.JSON)[0]
 
 
 @asynccontextmanager

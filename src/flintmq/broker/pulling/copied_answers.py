@@ -12,19 +12,21 @@ import numpy as np
 
 from flintmq.broker.pulling.pulled_answer import binary_pieces, json_pieces
 from flintmq.format.wire.frame import PREFIX_SIZE
+from flintmq.kernels.answers import (
+    SLOT_EXT_SIZE,
+    SLOT_NOTHING,
+    SLOT_OPAQUE,
+    SLOT_RAW_OPAQUE,
+    SLOT_SIZED,
+)
 from flintmq.kernels.compiled import as_bytes
 from flintmq.kernels.pulled_heads import (
     NUMBER_SIZE_MAX,
     SIZE_SIZE,
     SLOT_BROKER,
     SLOT_END,
-    SLOT_EXT_SIZE,
     SLOT_LEAST,
     SLOT_NEXT,
-    SLOT_NOTHING,
-    SLOT_OPAQUE,
-    SLOT_RAW_OPAQUE,
-    SLOT_SIZED,
     put_pulled_head,
 )
 from flintmq.store.results import CopiedMessages
